@@ -17,13 +17,16 @@ from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.evaluation import EvaluationArguments, check_evaluation, evaluate
+from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
+from bert_hf.finetuning.metrics import metric_title
+from bert_hf.finetuning.prediction import TextPredictor
+from bert_hf.finetuning.prediction_files import read_inputs
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    options = parse((EvaluationArguments,), words, check=check_evaluation)
+    options = parse((EvaluationArguments,), words, check=EvaluationArguments.check, dry_run=read_inputs)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options
@@ -32,9 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     predictor = evaluation_args.load()
 
     # 2. Rows → predictions → metrics
-    metrics = {f"test_{name}": float(value) for name, value in evaluate(predictor, evaluation_args).items()}
+    metrics, table = evaluate(predictor, evaluation_args)
+    print(table)
     for name, value in metrics.items():
-        print(f"{name.ljust(28)}{value:12.4f}")
+        title = metric_title(name, predictor.names if isinstance(predictor, TextPredictor) else ())
+        print(f"{title.ljust(28)}{value:12.4f}")
+    metrics = {f"test_{name}": float(value) for name, value in metrics.items()}
     if evaluation_args.output_dir is not None:
         folder = Path(evaluation_args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)

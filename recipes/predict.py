@@ -16,13 +16,13 @@ from tqdm.auto import tqdm
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
+from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, read_inputs, write_predictions
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    options = parse((PredictionArguments,), words, check=check_prediction)
+    options = parse((PredictionArguments,), words, check=check_prediction, dry_run=read_inputs)
     if options is None:  # --check
         return 0
     (prediction_args,) = options

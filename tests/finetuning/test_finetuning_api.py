@@ -68,6 +68,9 @@ def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_pa
     assert (
         recipe("evaluate")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"]) == 0
     )
+    printed = capsys.readouterr().out
+    for words in ("label: kind, 30 rows; spam 15, ham 15", "F1 of 'spam'", "true \\ predicted  ham  spam"):
+        assert words in printed
     again = json.loads((tmp_path / "new/test_results.json").read_text())
     before = json.loads((run / "test_results.json").read_text())
     for name in ("test_accuracy", "test_f1", "test_loss", "test_average_precision"):

@@ -137,7 +137,8 @@ def test_take_keeps_pairs_and_places_together():
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [
-        ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: the row has no 'label'; label it or remove it"),
+        ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: 1 of 2 rows have no 'label': line 3; "),
+        ("a.csv", "text,label\nx,1\ny,\n" + 4 * "z,\n", {}, "a.csv:3: 5 of 6 rows have no 'label': line 3, line 4"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
@@ -153,6 +154,11 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, optio
     with pytest.raises(InputError) as caught:
         read_labelled([name], Columns(**options))
     assert str(caught.value).startswith(expected)
+
+
+def test_labels_that_differ_in_case_are_named_with_their_line(tmp_path, caplog):
+    read_labelled(write(tmp_path, "a.csv", "text,label\nx,spam\ny,ham\nz,Spam\n")).check_classes(None)
+    assert "a.csv:4: label 'Spam' is another class than 'spam'" in caplog.text
 
 
 def test_measured_numbers_may_be_classes(tmp_path):
@@ -202,8 +208,8 @@ def test_unlabelled_test_rows_are_all_kept(tmp_path, caplog, content):
     ("part", "content", "expected"),
     [
         ("validation", "text\na b c\n", "validation.csv:1: no column 'label'; "),
-        ("validation", "text,label\na b c,\n", "validation.csv:2: the row has no 'label'; label it or remove it"),
-        ("test", "text,label\na b c,ham\nd e f,\n", "test.csv:3: the row has no 'label'; label it or remove it"),
+        ("validation", "text,label\na b c,\n", "validation.csv:2: 1 of 1 rows have no 'label': line 2;"),
+        ("test", "text,label\na b c,ham\nd e f,\n", "test.csv:3: 1 of 2 rows have no 'label': line 3;"),
         ("test", "label,body\nham,a b\n", "test.csv:1: no column 'text'"),
     ],
 )
@@ -277,7 +283,7 @@ def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
         for name, labels in {"train": [0, 1], "validation": [-1, -1], "unsupervised": [-1, -1]}.items()
     }
     hub(monkeypatch, **splits)
-    with pytest.raises(InputError, match=r"imdb \(validation\): the row has no 'label'; label it or remove it"):
+    with pytest.raises(InputError, match=r"imdb \(validation\): 2 of 2 rows have no 'label';"):
         ClassificationTask.read(ClassificationArguments(dataset_name="imdb"))
     hub(monkeypatch, **{**splits, "train": splits["train"].select([])})
     with pytest.raises(InputError, match="imdb: no split 'train'"):

@@ -196,6 +196,22 @@ def test_columns_pass_through_in_order(tmp_path):
     ]
 
 
+def test_rows_without_a_text_are_counted_and_kept(tmp_path, caplog):
+    save(tmp_path / "model", num_labels=2)
+    source = as_csv(tmp_path / "rows.csv", [{"n": n, "text": text} for n, text in enumerate(["w1", "", "w2", " "])])
+    assert write(tmp_path / "model", [source], tmp_path / "out.csv") == 4
+    assert "! 2 of 4 rows have no text" in caplog.text
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert max(len(line.rpartition(",")[2]) for line in lines) <= len("0.1234567")
+
+
+def test_a_run_that_is_not_finished(tmp_path):
+    (tmp_path / "run/checkpoint-5").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"run: no config.json: .* not finished; .*checkpoint-N"):
+        load_predictor(tmp_path / "run")
+
+
 def test_types_of_parquet_are_kept(tmp_path, monkeypatch):
     save(tmp_path / "model", num_labels=2)
     monkeypatch.setattr(prediction_files, "WINDOW", 2)

@@ -167,10 +167,12 @@ def test_each_task_has_a_panel_with_its_baseline():
 def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
     alone = [{"step": 1, "loss": 7.0, "mlm_loss": 7.0, "mlm_accuracy": 0.1}]
     classifier = [{"step": 1, "loss": 0.7}, {"step": 1, "eval_loss": 0.6, "eval_f1": 0.5, "eval_accuracy": 0.9}]
-    labels = []
+    labels, axes_names = [], []
     for history in (alone, classifier):
         figure = draw_curves(history, {})
         labels.append([[line.get_label() for line in axes.lines] for axes in figure.axes])
+        axes_names.append(figure.axes[1].get_ylabel())
+    assert axes_names == ["accuracy", "F1, accuracy"]
     assert labels == [
         [["MLM loss, training"], ["MLM accuracy, training"]],
         [["loss, held out", "loss, training"], ["accuracy, held out", "F1, held out"]],

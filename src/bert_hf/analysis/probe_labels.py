@@ -44,7 +44,7 @@ def prepare_folds(files: list[str], text_column: str | None, label_column: str |
     for old in (folder, folder.parent / "few_labels"):
         shutil.rmtree(old, ignore_errors=True)
     made = make_folds(rows, row_groups(rows), split_args)
-    write_folds(folder, made, split_args)
+    write_folds(str(folder), made, split_args)
     return min(len(parts["train"]) for parts in made)
 
 

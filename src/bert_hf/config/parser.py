@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVarTuple, cast
 
 import yaml
 from transformers import HfArgumentParser
@@ -87,14 +87,16 @@ def check_range(name: str, value, interval: str) -> None:
 
 # ---- command line and YAML
 
+Options = TypeVarTuple("Options")  # the dataclasses that are filled, as `check` takes them
+
 
 def parse(
     classes: tuple[type, ...],
     argv: list[str] | None = None,
     default_config: str | None = None,
-    check: Callable[..., Iterable[str]] | None = None,
-    dry_run: Callable[..., Iterable[str]] | None = None,
-) -> tuple | None:
+    check: Callable[[*Options], Iterable[str]] | None = None,
+    dry_run: Callable[[*Options], Iterable[str]] | None = None,
+) -> tuple[*Options] | None:
     """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
@@ -121,10 +123,10 @@ def parse(
 
     checking = getattr(values, "check", False)
     for function in filter(None, (check, dry_run if checking else None)):
-        for line in function(*built):
+        for line in function(*cast(tuple[*Options], built)):
             if checking and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
-    return None if checks_only and checking else built
+    return None if checks_only and checking else cast(tuple[*Options], built)
 
 
 class _Parser(HfArgumentParser):

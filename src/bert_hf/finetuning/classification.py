@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.console import logger
+from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
@@ -43,6 +43,7 @@ from bert_hf.finetuning.metrics import (
     THRESHOLD_METRICS,
     classification_metrics,
     confusion,
+    metric_title,
     predicted_classes,
     regression_metrics,
 )
@@ -57,8 +58,6 @@ from bert_hf.finetuning.threshold import (
     threshold_option,
     too_few_negatives,
 )
-
-_FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
 
 def is_regression(task_args: ClassificationArguments) -> bool:
@@ -313,25 +312,28 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
         prefix = judged.replace("validation", "eval")
-        kinds = ("mean" if self.regression else "majority", "words", "characters")
+        columns = {f"{prefix}_": "this model"}
+        if baselines:
+            linear = "ridge regression" if self.regression else "linear SVM"
+            columns |= {"baseline_mean_": "mean"} if self.regression else {"baseline_majority_": "majority"}
+            columns |= {f"baseline_{kind}_": f"{linear} on {kind}" for kind in ("words", "characters")}
 
         # One row per metric: the model's and the baselines'
-        lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
+        values = metrics | baselines
+        rows = [[judged, *columns.values()]]
         for name in (*self.metric_names(self.task_args), *THRESHOLD_METRICS):
-            if f"{prefix}_{name}" not in metrics:
-                continue
-            values = [metrics[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
-            cells = ("" if value is None else f"{value:.4f}" for value in values)
-            shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
-            lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
+            if f"{prefix}_{name}" in metrics:
+                cells = (f"{values[column + name]:.4f}" if column + name in values else "" for column in columns)
+                rows.append([metric_title(name, self.labels), *cells])
 
+        lines = format_table(rows)
         if baselines:
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
         lines += self.findings
-        if predictions is not None and 0 < len(self.labels) <= _FEW_CLASSES:
+        if predictions is not None and not self.regression:
             guesses = predicted_classes(self.logits(judged, predictions), self.threshold)
             lines.append(confusion(self.targets(judged), guesses, self.labels))
-        return "\n".join(lines)
+        return "\n".join(filter(None, lines))
 
 
 # ---- files and the Hub

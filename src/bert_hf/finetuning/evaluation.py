@@ -1,6 +1,5 @@
 """The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `accuracy`, `f1`, …"""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,9 @@ from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.calibration import probability_metrics
 from bert_hf.finetuning.choice_rows import choice_row
-from bert_hf.finetuning.labelled_texts import labelled_rows, without_empty
+from bert_hf.finetuning.labelled_texts import REGRESSION, labelled_rows, without_empty
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
-from bert_hf.finetuning.metrics import classification_metrics, regression_metrics
+from bert_hf.finetuning.metrics import classification_metrics, confusion, predicted_classes, regression_metrics
 from bert_hf.finetuning.prediction import (
     AnswerPredictor,
     ChoicePredictor,
@@ -28,7 +27,7 @@ from bert_hf.finetuning.squad.decoding import decode
 from bert_hf.finetuning.squad.files import read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.tagging.conll import check_labels, read_tagged, unify_schemes
-from bert_hf.finetuning.tagging.entities import tagging_metrics
+from bert_hf.finetuning.tagging.entities import entity_table, tagging_metrics
 
 
 @dataclass
@@ -40,14 +39,8 @@ class EvaluationArguments(PredictorArguments):
     tag_names: list[str] | None = option(None, "Names of the labels of words 0, 1, …, if the data hold only numbers.")
 
 
-def check_evaluation(evaluation_args: EvaluationArguments) -> Iterator[str]:
-    """Checks the options before a model is loaded."""
-    evaluation_args.check()
-    yield f"rows: {', '.join(evaluation_args.test_file or [])}"
-
-
-def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
-    """The metrics of the rows, without `test_`.
+def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
+    """The metrics of the rows, without `test_`, and a text for the console: the rows, and a table of their classes.
 
     Raises:
         InputError: with file and line; or a label that the model does not know.
@@ -59,7 +52,7 @@ def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> dict
     return function(predictor, evaluation_args)
 
 
-def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     raw = file_rows(evaluation_args.test_file or [], evaluation_args.encoding)
     columns = predictor.columns_of(raw[0])
     label = evaluation_args.label_column or predictor.trained_on.get("label_column")
@@ -68,40 +61,43 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
     if predictor.regression:
         numbers = rows.numbers()
         losses = squared_errors(torch.from_numpy(logits), torch.from_numpy(numbers))
-        return {**regression_metrics(logits, numbers), "loss": float(losses.mean())}
+        return {**regression_metrics(logits, numbers), "loss": float(losses.mean())}, rows.line(REGRESSION)
 
     rows.check_labels(predictor.names)
     targets = rows.targets(predictor.names)
     losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
+    table = confusion(targets, predicted_classes(logits, predictor.threshold), predictor.names)
     metrics = classification_metrics(logits, targets, (), predictor.threshold) | probability_metrics(logits, targets)
-    return {**metrics, "loss": float(losses.mean())}
+    return {**metrics, "loss": float(losses.mean())}, f"{rows.line()}\n{table}"
 
 
-def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     rows = read_tagged(evaluation_args.test_file or [], evaluation_args.tag_names)
     unify_schemes({"test": rows})
     check_labels(rows, tuple(predictor.names))
     if isinstance(predictor, FrozenFeaturesPredictor):
-        return tagging_metrics(rows.tags, predictor.tags(rows.words, rows.documents))
+        tags = predictor.tags(rows.words, rows.documents)
+        return tagging_metrics(rows.tags, tags), entity_table(rows.tags, tags)
 
     logits = predictor.logits(rows.words, rows.documents)
-    metrics = tagging_metrics(rows.tags, predictor.labels(logits, rows.words))
+    tags = predictor.labels(logits, rows.words)
     targets = torch.tensor([predictor.names.index(tag) for tags in rows.tags for tag in tags])
     with_pieces = torch.from_numpy(~np.isnan(logits).any(1))
     losses = cross_entropies(torch.from_numpy(logits)[with_pieces], targets[with_pieces])
-    return {**metrics, "loss": float(losses.mean())}
+    return {**tagging_metrics(rows.tags, tags), "loss": float(losses.mean())}, entity_table(rows.tags, tags)
 
 
-def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     questions = read_questions(evaluation_args.test_file or [])
     windows, spans, losses = predictor.spans(questions)
     threshold = getattr(predictor.model.config, "null_score_diff_threshold", None)
     texts = {each.question.id: each.text(threshold) for each in decode(windows, spans, n_best=1)}
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
-    return {**official_metrics(gold, texts), "loss": float(losses.mean()) / 2}  # of start and end
+    loss = float(losses.mean()) / 2  # of start and end
+    return {**official_metrics(gold, texts), "loss": loss}, f"{len(questions):,} questions"
 
 
-def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     raw = file_rows(evaluation_args.test_file or [])
     rows = list(map(choice_row, raw))
     labels = [row.label for row in rows]
@@ -112,7 +108,7 @@ def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments
     right = [own.argmax() == label for own, label in zip(logits, labels, strict=True)]
     pairs = zip(logits, labels, strict=True)
     losses = [cross_entropies(torch.from_numpy(own)[None], torch.tensor([label])) for own, label in pairs]
-    return {"accuracy": float(np.mean(right)), "loss": float(torch.cat(losses).mean())}
+    return {"accuracy": float(np.mean(right)), "loss": float(torch.cat(losses).mean())}, f"{len(rows):,} rows"
 
 
 _METRICS: dict[type, Any] = {

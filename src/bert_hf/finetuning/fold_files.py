@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
@@ -76,7 +75,7 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 
 
 def write_folds(
-    output_dir: str | Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
+    output_dir: str | None, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
     """Writes all files into a folder that is new or empty. Of two processes only one succeeds: two splits never mix.
 
@@ -86,7 +85,7 @@ def write_folds(
     Raises:
         InputError: it contains other files.
     """
-    folder = claim_output_dir(str(output_dir), overwrite=False, ours=FOLD_FILES, resumable=overwrite)
+    folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)  # again: another process may have written before

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_hf.console import logger
+from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import KINDS, read_lines, whole_text
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, text_of, usual_column
@@ -106,8 +106,13 @@ class LabelledTexts:
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
 
-        if len({label.casefold() for label in labels}) < len(labels):
-            logger.info("! some labels differ only in case, and are different classes: make them equal in the file")
+        similar: dict[str, str] = {}
+        for row, label in enumerate(self.class_names()):
+            other = similar.setdefault(label.casefold(), label)
+            if label != other:
+                place = ":".join(map(str, filter(None, self.place(row))))
+                logger.info(f"! {place}: label {label!r} is another class than {other!r}; make them equal in the file")
+                break
 
         numbers = [as_number(label) for label in labels]
         if problem_type is None and None not in numbers and any(number != round(number or 0) for number in numbers):
@@ -119,7 +124,7 @@ class LabelledTexts:
         known = set(names)
         for number, label in enumerate(self.labels or ()):
             if label not in known:
-                raise unknown_label(label, names, *(self.places[number] if self.places else (self.file(), None)))
+                raise unknown_label(label, names, *self.place(number))
 
     def numbers(self) -> np.ndarray:
         """(N,) the labels of a regression, in float64.
@@ -131,7 +136,7 @@ class LabelledTexts:
         if None in numbers:
             row = numbers.index(None)
             what = f"label {self.class_names()[row]!r} is not a number"
-            where, line = self.places[row] if self.places else (self.file(), None)
+            where, line = self.place(row)
             raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
         return np.array(numbers, np.float64)
 
@@ -142,9 +147,13 @@ class LabelledTexts:
         ids = {name: number for number, name in enumerate(names)}
         return np.array([ids[label] for label in self.class_names()])
 
+    def place(self, row: int) -> tuple[str, int | None]:
+        """File and line of a row, for messages."""
+        return self.places[row] if self.places else ("--train_file", None)
+
     def file(self) -> str:
         """First source file, for error messages."""
-        return self.places[0][0] if self.places else "--train_file"
+        return self.place(0)[0]
 
     def line(self, problem_type: str | None = None) -> str:
         """One line about the rows: columns, number, classes or the range of numbers.
@@ -252,8 +261,10 @@ def labelled_rows(rows: list[Row], named: Columns, needs_labels: bool = True) ->
         if not needs_labels and not any(labels):
             labels = None
         elif "" in labels:
-            remedy = "label it or remove it"
-            raise rows[labels.index("")].error(f"the row has no {columns.label!r}", remedy)
+            missing = [row for row, label in zip(rows, labels, strict=True) if not label]
+            lines = shorten_list([f"line {row.line}" for row in missing if row.line])
+            what = f"{len(missing):,} of {len(rows):,} rows have no {columns.label!r}: {lines}"
+            raise missing[0].error(what.removesuffix(": "), "label them or remove them")
 
     return LabelledTexts(
         texts=_texts(rows, str(columns.text)),

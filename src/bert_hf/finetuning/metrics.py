@@ -18,6 +18,7 @@ from bert_hf.console import format_table
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
 RANKING = "average_precision"  # of two classes, from scores
 THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
+_FEW_CLASSES = 10  # up to which the confusion matrix is printed
 CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
 
 
@@ -95,8 +96,15 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
         return float(coefficient(predictions, references).statistic)
 
 
-def confusion(references, predictions, names: tuple[str, ...]) -> str:
-    """The confusion matrix as text: one row per true class, one column per predicted class."""
+def metric_title(name: str, labels: Sequence[str]) -> str:
+    """`F1 of 'spam'` of two classes, `matthews correlation`."""
+    return f"F1 of {labels[1]!r}" if name == "f1" and len(labels) == 2 else name.replace("_", " ")
+
+
+def confusion(references, predictions, names: Sequence[str]) -> str:
+    """The confusion matrix as text: one row per true class, one column per predicted class; "" of many classes."""
+    if not 0 < len(names) <= _FEW_CLASSES:
+        return ""
     matrix = confusion_matrix(references, predictions, labels=range(len(names)))
     rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
     return "\n".join(format_table([["true \\ predicted", *names], *rows]))

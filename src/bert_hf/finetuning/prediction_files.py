@@ -13,20 +13,21 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.config.parser import option
+from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.prediction import Predictor, WordPredictor, load_predictor
+from bert_hf.finetuning.prediction import Predictor, TextPredictor, WordPredictor, load_predictor
 from bert_hf.finetuning.squad.files import json_rows
 from bert_hf.finetuning.tagging.conll import read_tagged
 from bert_hf.training.output_folder import release_lock, take_lock
@@ -45,6 +46,8 @@ Rows = Iterator[dict[str, Any]]
 class PredictorArguments:
     """Which finished model reads which rows: options of `predict.py` and `evaluate.py`."""
 
+    required: ClassVar[tuple[str, ...]] = ("model_name_or_path", "test_file")
+
     model_name_or_path: str | None = option(None, "Model (folder or Hub id): fine-tuned, or pre-trained for [MASK].")
     test_file: list[str] | None = option(None, "Rows: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll.")
     text_column: str | None = option(None, "Column of the text. Default: that of the training, or a usual name.")
@@ -54,13 +57,14 @@ class PredictorArguments:
     )
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
 
-    def check(self, *names: str) -> None:
-        """Raises an `InputError` for the first of these options that is missing."""
-        for name in ("model_name_or_path", "test_file", *names):
+    def check(self) -> Iterator[str]:
+        """Checks that the required options are given, and that the files exist."""
+        for name in self.required:
             if not getattr(self, name):
                 raise InputError("missing option", where=f"--{name}", remedy="--help shows an example")
+        yield f"files: {shorten_list(expand(self.test_file or []))}"
 
-    def load(self) -> "Predictor":
+    def load(self) -> Predictor:
         """The model, with the options that replace what its training recorded."""
         names = ("text_column", "text_pair_column", "long_texts")
         return load_predictor(str(self.model_name_or_path), **{name: getattr(self, name) for name in names})
@@ -70,22 +74,29 @@ class PredictorArguments:
 class PredictionArguments(PredictorArguments):
     """Options of `predict.py`."""
 
+    required = (*PredictorArguments.required, "output")
+
     output: str | None = option(None, "File of the predictions: .jsonl, .csv or .parquet; it is replaced.")
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     """Checks the names of files before a model is loaded."""
-    prediction_args.check("output")
+    yield from prediction_args.check()
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
     if output.is_dir():
         raise InputError("is a directory", where=output, remedy="name a file in it")
-    files = expand(prediction_args.test_file or [])
-    if os.path.realpath(output) in map(os.path.realpath, files):
+    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [])):
         raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
     yield check_writable(str(output.parent))
-    yield f"rows: {', '.join(files)}"
+
+
+def read_inputs(args: PredictorArguments) -> Iterator[str]:
+    """Loads the model and reads all rows, as the command does at its start; for `--check`."""
+    predictor = args.load()
+    yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.length:,} tokens"
+    yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
 
 
 # ---- rows
@@ -204,7 +215,7 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
 
     def joined() -> Rows:
         with open(folder / "predictions.jsonl", encoding="utf-8") as lines:
-            windows = map(json.loads, itertools.islice(lines, 1, None))
+            windows = (json.loads(line, parse_float=_seven_digits) for line in itertools.islice(lines, 1, None))
             predicted = itertools.chain.from_iterable(windows)
             for row, own in zip(rows_of(predictor, prediction_args), predicted, strict=True):
                 yield row.values | {names[name]: value for name, value in own.items()}
@@ -217,13 +228,19 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     return progress.total
 
 
+def _seven_digits(number: str) -> float:
+    """As many as float32 has."""
+    return float(f"{float(number):.7g}")
+
+
 def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -> tuple[dict[str, str], int]:
     """The name in the output of each column that is added, and the number of rows: reads all, for errors in them."""
     columns: set[str] = set()
-    total = 0
+    total = empty = 0
     for row in rows_of(predictor, prediction_args):
         columns |= row.values.keys()
         total += 1
+        empty += isinstance(predictor, TextPredictor) and not predictor.read(row)[0]
 
     names = {name: name for name in predictor.columns}
     if (main := predictor.columns[0]) in columns:
@@ -233,6 +250,8 @@ def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -
         raise InputError("no rows in it", where=where, remedy="give a file with rows")
     if taken := columns & set(names.values()):
         raise InputError(f"the rows have a column {min(taken)!r} already", where=where, remedy="rename it")
+    if empty:
+        logger.info(f"! {empty:,} of {total:,} rows have no text; what is predicted for them means nothing")
     return names, total
 
 

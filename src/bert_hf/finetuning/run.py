@@ -277,7 +277,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
-            lines.append(_next_line(task, args))
+            words = [program("bert-hf"), "predict", str(args.output_dir), "NEW.csv", "--output", "OUT.csv"]
+            lines.append(f"next: {shlex.join(words)}")
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -316,16 +317,6 @@ def selected_step_line(trainer: FineTuner) -> str:
         return ""
     name = selection_metric(trainer.args).removeprefix("eval_")
     return f"kept: the weights of step {state.best_global_step:,} of {state.global_step:,}, by validation {name}"
-
-
-def _next_line(task: DownstreamTask, args: FineTuningArguments) -> str:
-    """A line with the command that predicts the test rows, or else the training rows; "" without a file of them."""
-    files = task.task_args.test_file or task.task_args.train_file
-    if not (files and task.stock):
-        return ""
-    output = str(Path(str(args.output_dir)) / "predictions.jsonl")
-    words = [program("bert-hf"), "predict", str(args.output_dir), *files, "--output", output]
-    return f"next: {shlex.join(words)}"
 
 
 # ---- model card

@@ -53,6 +53,9 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     """
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
+    if not os.path.lexists(folder / CONFIG):
+        remedy = "repeat the command of its training, or give a checkpoint-N in it"
+        raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
         raise InputError(problem[1], where=path, remedy="give a BERT checkpoint")

@@ -82,7 +82,7 @@ def describe_machine(args: TrainingArguments) -> str:
     """Device, threads and precision of a run, in words."""
     device = device_name(args.device)
     if args.device.type == "cpu":
-        device += f", {torch.get_num_threads()} threads"
+        device += f", threads: {torch.get_num_threads()}"
     ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
     return f"{device}{ranks}, {precision_name(args)}"
 

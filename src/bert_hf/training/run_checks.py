@@ -10,7 +10,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from bert_hf.config.files import check_writable
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.errors import InputError, check_known
-from bert_hf.training.optimization.optimizers import check_optimizer
+from bert_hf.training.optimization.optimizers import check_optimizer, option_text
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import RUN_RECORD, check_no_foreign_files, read_record, requested_checkpoint
 from bert_hf.training.run_fingerprint import weights_checksum
@@ -38,7 +38,7 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         )
     if best := args.metric_for_best_model:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
-    yield f"run: {args.optim}, {args.lr_scheduler_type}, seed {args.seed}"
+    yield f"run: {option_text(args.optim)}, {option_text(args.lr_scheduler_type)} schedule, seed {args.seed}"
 
     # Trackers, Hub
     for tracker in args.report_to or []:

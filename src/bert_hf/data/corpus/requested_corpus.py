@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
 from bert_hf.config.files import check_writable
-from bert_hf.console import logger, progress
+from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -193,7 +193,7 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
             size += len(piece.text)
             if size > _HEAD:
                 break
-    return f"text: {len(sources):,} sources"
+    return f"text: {shorten_list([source.name for source in sources])}"
 
 
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:

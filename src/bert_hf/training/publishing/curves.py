@@ -41,7 +41,8 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
     _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
-        _draw(panels[0][1], history, scores, "accuracy", majority, "majority class")
+        label = ", ".join(kind for kind in ("F1", "accuracy") if any(name.endswith(kind.lower()) for name in scores))
+        _draw(panels[0][1], history, scores, label, majority, "majority class")
     figure.tight_layout()
     return figure
 
