@@ -79,11 +79,11 @@ class Scripted(RandomTask):
         return {"share_of_class_0": metric, "loss": loss}
 
 
-def evaluated(folder, script, early_stopping_patience=None, **options):
+def evaluated(folder, script, early_stopping_patience=None, kind=Scripted, **options):
     task_args = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
     strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
-        folder, Scripted, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
+        folder, kind, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
         metric_for_best_model="share_of_class_0", greater_is_better=True, per_device_train_batch_size=18,
         save_total_limit=9, **strategies,
     )  # fmt: skip
@@ -108,6 +108,22 @@ def test_ties_go_to_the_lower_loss(tmp_path, script, kept):
     assert run.selected_step_line(trainer) == (
         f"kept: the weights of step {2 * kept} of {2 * len(script)}, by validation share_of_class_0"
     )
+
+
+class Thresholded(Scripted):
+    """Its threshold depends on the weights, as that of questions without an answer does."""
+
+    def evaluate(self, part, predictions, labels):
+        self.threshold = float(np.mean(predictions))
+        return super().evaluate(part, predictions, labels)
+
+
+def test_the_threshold_is_that_of_the_weights_that_are_kept(tmp_path):
+    trainer = evaluated(tmp_path, ((0.9, 0.1), (0.5, 0.5), (0.4, 0.9)), kind=Thresholded)
+    assert trainer.state.best_global_step == 2
+    after_training = trainer.task.threshold
+    trainer.evaluate()
+    assert trainer.task.threshold == after_training
 
 
 def test_early_stopping_counts_evaluations_without_a_better_one(tmp_path):
