@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_sample_weight
 from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForSequenceClassification
 
@@ -26,6 +27,16 @@ def test_three_classes_have_no_metric_of_a_ranking(tmp_path):
     three = made_task(tmp_path, label_column="text", text_column="label")
     found = [set(task.evaluate("validation", np.zeros((40, len(task.labels))), None)) for task in (two, three)]
     assert found[0] - found[1] == {RANKING}
+
+
+def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
+    task = made_task(tmp_path, class_weight="balanced")
+    targets = task.targets("train")
+    targets[:15] = 1  # not as many of one class
+    task.targets = {"train": targets}.get
+    expected = compute_sample_weight("balanced", targets)
+    np.testing.assert_allclose(task.label_weights(torch.tensor(targets)), expected, rtol=1e-6)
+    assert made_task(tmp_path).label_weights(torch.tensor(targets)) == 1
 
 
 @pytest.mark.parametrize("pairs", [False, True])

@@ -9,7 +9,7 @@ import transformers
 from accelerate.data_loader import BatchSamplerShard
 from finetuning_layout_worker import LARGE, epochs, gradients
 from helpers.child_processes import accelerate_launch
-from helpers.downstream import TASKS, RandomTask, Spans, Tokens, make_finetuner, make_model
+from helpers.downstream import TASKS, RandomTask, Spans, Tokens, Weighted, collate, make_finetuner, make_model
 from safetensors.torch import load_file
 from torch.utils.data import BatchSampler
 from transformers import TrainingArguments
@@ -62,6 +62,16 @@ def test_accumulation_changes_nothing(whole, accumulated, kind):
 @pytest.mark.parametrize("kind", TASKS)
 def test_ranks_change_nothing(whole, on_ranks, kind):
     assert distance(whole, on_ranks, kind.__name__) <= 1e-5
+
+
+def test_weighted_classes_have_the_gradient_of_torch(whole, tmp_path):
+    trainer = make_finetuner(tmp_path, Weighted)
+    model = make_model(Weighted, trainer.task)
+    batch = collate(trainer.task.parts["train"][:32])
+    labels = batch.pop("labels")
+    torch.nn.CrossEntropyLoss(Weighted.class_weights)(model(**batch).logits, labels).backward()
+    expected = {f"Weighted/{name}": value.grad for name, value in model.named_parameters() if value.grad is not None}
+    assert distance(expected, whole, "Weighted") <= 1e-5
 
 
 @pytest.fixture(scope="module")

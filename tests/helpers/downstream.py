@@ -71,6 +71,15 @@ class RandomTask(DownstreamTask):
         return f"# {model}"
 
 
+class Weighted(RandomTask):
+    """Classes of different weights."""
+
+    class_weights = torch.tensor([0.02, 1.0, 3.0])
+
+    def label_weights(self, labels):
+        return self.class_weights.to(labels.device)[labels.clamp(min=0)]
+
+
 class Regression(RandomTask):
     @staticmethod
     def row(rng, ids):
@@ -118,7 +127,7 @@ class Choices(RandomTask):
         return {"input_ids": [rng.permutation(ids).tolist() for _ in range(CHOICES)], "labels": int(rng.integers(3))}
 
 
-TASKS = (RandomTask, Regression, Tokens, Spans, Choices)
+TASKS = (RandomTask, Weighted, Regression, Tokens, Spans, Choices)
 
 
 def collate(features: list[dict]) -> dict[str, torch.Tensor]:

@@ -214,6 +214,12 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
+    class_weight: str = option(
+        "none",
+        "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",
+        ("none", "balanced"),
+        not_with="problem_type=regression",
+    )
     max_false_positive_rate: float | None = option(
         None,
         "Of two classes: choose the threshold at which at most this share of the negative validation rows is "

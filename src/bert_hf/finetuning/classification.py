@@ -187,6 +187,17 @@ class ClassificationTask(DownstreamTask):
             return squared_errors(outputs["logits"], inputs["labels"])
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
+    def label_weights(self, labels: Tensor) -> Tensor:
+        if self.task_args.class_weight == "none":
+            return super().label_weights(labels)
+        return self._class_weights.to(labels.device)[labels.clamp(min=0)]
+
+    @functools.cached_property
+    def _class_weights(self) -> Tensor:
+        counts = np.bincount(self.targets("train"), minlength=len(self.labels))
+        balanced = counts.sum() / (len(self.labels) * counts.clip(min=1))  # a class may have no training row
+        return torch.from_numpy(balanced).float()
+
     # ---- predictions
 
     @classmethod
@@ -273,6 +284,7 @@ class ClassificationTask(DownstreamTask):
             "data": json_checksum(rows)[:16],
             "labels": list(self.labels),
             "long_texts": long_texts,
+            "class_weight": "balanced" if self.task_args.class_weight == "balanced" else None,
             "threshold": option and [option, getattr(self.task_args, option)],
         }
 

@@ -156,6 +156,10 @@ class DownstreamTask(ABC):
             label_smoothing: ignored where targets are numbers or answers.
         """
 
+    def label_weights(self, labels: Tensor) -> Tensor:
+        """(B,) the weight of each feature in the mean that is the training loss, or one weight for all."""
+        return labels.new_ones(())
+
     # ---- predictions
 
     @classmethod

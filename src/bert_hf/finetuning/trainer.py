@@ -86,8 +86,9 @@ class FineTuner(ResumableTrainer):
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """Labels of the optimizer step, over all micro-batches and ranks."""
-        counts = [count_labels(batch["labels"]).sum() for batch in batch_samples]
+        """Labels of the optimizer step with their weights, over all micro-batches and ranks."""
+        labels = [batch["labels"] for batch in batch_samples]
+        counts = [(count_labels(each) * self.task.label_weights(each)).sum() for each in labels]
         return self.sum_over_ranks(torch.stack(counts).sum().to(device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
@@ -96,7 +97,8 @@ class FineTuner(ResumableTrainer):
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         outputs = model(**self._network_inputs(inputs))
         losses = self.task.losses(inputs, outputs, self.args.label_smoothing_factor)
-        loss = losses.sum() / num_items_in_batch.clamp(min=1) * self.args.world_size
+        losses = losses * self.task.label_weights(inputs["labels"])
+        loss = losses.sum() / num_items_in_batch.clamp(min=1e-9) * self.args.world_size
         return (loss, outputs) if return_outputs else loss
 
     def _network_inputs(self, inputs: dict) -> dict:
