@@ -17,7 +17,9 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported, defaults_of
+from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
+from bert_hf.data.examples.plan_files import shared_plan_files
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
@@ -195,7 +197,13 @@ class PreTrainer(ResumableTrainer):
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
             handler.find_unused_parameters = self._may_leave_weights_unused()
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        with contextlib.ExitStack() as stack:
+            if isinstance(self.train_dataset, PreTrainingExamples):
+                first = self.args.local_process_index == 0
+                files = shared_plan_files(Path(self.args.output_dir), first, self._ranks.gather)
+                shared = replaced_attributes(self.train_dataset, plan_files=stack.enter_context(files))
+                stack.enter_context(shared)
+            return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
         """True where DDP has to search each graph for weights without a gradient, such as the pooler without pairs.
@@ -421,7 +429,8 @@ class PreTrainer(ResumableTrainer):
             "whole": self._throughput.whole_run,
         }
         if self._numbered:
-            state["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
+            lengths = dict(self.train_dataset.lengths)  # a copy: the sampler's thread adds to it
+            state["window_lengths"] = [[*key, length] for key, length in lengths.items()]
         return state
 
     def restore_log_state(self, logs: list[dict]) -> None:

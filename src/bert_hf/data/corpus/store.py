@@ -272,15 +272,16 @@ class Corpus:
 
     def window(self, part: tuple[int, ...]) -> Window:
         """Opens the shards `part`. The last two windows stay open."""
-        if part not in self._open:
+        window = self._open.get(part)
+        if window is None:
             window = _read_window(
                 [(self.storage.shard(self._entries[shard]), self.documents.get(shard)) for shard in part]
             )
 
-            while len(self._open) > 1:
-                del self._open[next(iter(self._open))]
+            for old in list(self._open)[:-1]:  # a sampler's thread opens windows as well
+                self._open.pop(old, None)
             self._open[part] = window
-        return self._open[part]
+        return window
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
         """(vocab_size,) how often each token occurs in the first window: the whole corpus, or its first part."""

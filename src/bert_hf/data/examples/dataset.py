@@ -13,6 +13,7 @@ from transformers.utils import logging
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
+from bert_hf.data.examples.plan_files import PlanFiles
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.data.examples.segment_search import DocumentBounds
 from bert_hf.data.examples.sentence_pairs import EpochPlan
@@ -92,6 +93,7 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
+        self.plan_files: PlanFiles | None = None  # set by a trainer: the processes of a machine share their plans
         self._parts = None  # (phase, epoch) and its windows
         self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
@@ -106,35 +108,44 @@ class PreTrainingExamples(Dataset):
         return {**self.__dict__, "_plans": {}}  # each worker process draws its own
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
-        if self._parts is None or self._parts[0] != (phase, epoch):
+        parts = self._parts  # a local name: the sampler's thread may change it
+        if parts is None or parts[0] != (phase, epoch):
             rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
-            self._parts = (phase, epoch), self.corpus.windows(rng)
-        return self._parts[1]
+            self._parts = parts = (phase, epoch), self.corpus.windows(rng)
+        return parts[1]
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[Window, EpochPlan]:
-        """The documents of a window and the pairs drawn from them.
-
-        The last two are cached: the sampler needs the length of the next window before all examples of this one are
-        read.
-        """
+        """The documents of a window and the pairs drawn from them; the last two are cached."""
         key = (phase, epoch, window)
-        if key not in self._plans:
-            while len(self._plans) > 1:
-                del self._plans[next(iter(self._plans))]
+        found = self._plans.get(key)
+        if found is None:
+            found = self.corpus.window(self._windows(phase, epoch)[window]), self._pairs(key)
+            for old in list(self._plans)[:-1]:
+                self._plans.pop(old, None)
+            self._plans[key] = found
+        return found
 
-            store = self.corpus.window(self._windows(phase, epoch)[window])
-            max_tokens = self.phases[phase].max_seq_length - self.objective.specials
-            rng = generator(self.seed, PLAN, phase, epoch, window)
-            plan = plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
-            self._plans[key] = store, plan
-        return self._plans[key]
+    def _pairs(self, key: tuple[int, int, int]) -> EpochPlan:
+        """The pairs of a window: drawn here, or mapped where a process of this machine has drawn them."""
+        return self._draw(*key) if self.plan_files is None else self.plan_files.plan(key, lambda: self._draw(*key))
+
+    def _draw(self, phase: int, epoch: int, window: int) -> EpochPlan:
+        documents = _bounds(self.corpus.window(self._windows(phase, epoch)[window]))
+        max_tokens = self.phases[phase].max_seq_length - self.objective.specials
+        rng = generator(self.seed, PLAN, phase, epoch, window)
+        return plan_epoch(documents, max_tokens, self.short_seq_probability, self.objective, rng)
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
-        """Number of examples in a window of an epoch; None where the epoch has no such window."""
+        """Number of examples in a window of an epoch; None where the epoch has no such window.
+
+        It is known before the window is read: the sampler needs it.
+        """
         key = (phase, epoch, window)
         if key not in self.lengths:
             exists = window < self.window_count(phase, epoch)
-            self.lengths[key] = self.plan(*key)[1].pair_count if exists else None
+            plan_only = exists and self.plan_files is not None  # without opening the text, which others may read
+            pairs = self._pairs(key) if plan_only else self.plan(*key)[1] if exists else None
+            self.lengths[key] = None if pairs is None else pairs.pair_count
         return self.lengths[key]
 
     def window_count(self, phase: int, epoch: int) -> int:

@@ -6,7 +6,8 @@ resume. All its random draws come from `generator(seed, …)`, a counter-based g
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 # Purposes of a generator. The purpose is part of its key, so that no two kinds of draws share a stream.
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
 
+T = TypeVar("T")
 WindowLength = Callable[[int, int, int], int | None]
 
 
@@ -159,11 +161,20 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
         batch_sampler = getattr(batch_sampler, "batch_sampler", getattr(batch_sampler, "sampler", None))
 
 
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items of an iterator, each of which a thread makes while the one before it is used."""
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = thread.submit(next, items, None)
+            yield item
+
+
 class RunSampler(Sampler[ExampleNumber]):
     """The examples of a run that one rank trains on, in order, starting anywhere.
 
     Ranks take turns, a micro-batch at a time. The numbers of other ranks are never made: of 512 ranks each would make
-    511 times as many in vain.
+    511 times as many in vain. The next window is prepared in a thread.
 
     Its length is that of the whole run and does not shrink when it starts late: transformers' Trainer then sees one
     epoch of `total` examples, and resuming at position N reads none of the N examples before it.
@@ -203,14 +214,18 @@ class RunSampler(Sampler[ExampleNumber]):
         return self.total // self.ranks
 
     def __iter__(self) -> Iterator[ExampleNumber]:
+        for place, own in one_ahead(self._windows()):
+            for index in own:
+                yield ExampleNumber(*place, int(index))
+
+    def _windows(self) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
+        """(phase, epoch, window) of each window from `start` on, and which of its examples this rank trains on."""
         begin = 0
         for place, taken, length in walk(self.phases, self.window_length, self.total):
             end = begin + taken
             if self.start < end:
                 order = generator(self.seed, ORDER, *place).permutation(length)
-                own = self._own_positions(max(self.start, begin), end) - begin
-                for index in order[own].tolist():
-                    yield ExampleNumber(*place, index)
+                yield place, order[self._own_positions(max(self.start, begin), end) - begin]
             begin = end
 
     def _own_positions(self, first: int, end: int) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""The plans of windows in files that the processes of a machine share: drawn once, memory-mapped by all."""
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import filelock
+import numpy as np
+
+from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.data.examples.sentence_pairs import EpochPlan
+
+_KEPT = 4  # files: batches that are read ahead may still need the windows before the newest
+
+
+class PlanFiles:
+    """A folder of plans on a local disk. Whoever asks for a plan first draws it; the others wait for the file."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def plan(self, key: tuple[int, int, int], draw: Callable[[], EpochPlan]) -> EpochPlan:
+        """The plan of a window (phase, epoch, window): memory-mapped from its file, which `draw` fills if needed."""
+        path = self.folder / f"{'-'.join(map(str, key))}.npy"
+        try:
+            return _mapped(path)
+        except FileNotFoundError:
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+        with filelock.FileLock(self.folder / ".lock"):  # a process that dies releases it
+            if not path.is_file():
+                _write(path, draw())
+                self._remove_old()
+            return _mapped(path)
+
+    def _remove_old(self) -> None:
+        """Removes what no process is likely to need; one that does draws it again."""
+        files = sorted(self.folder.glob("*.npy"), key=lambda file: file.stat().st_mtime_ns)
+        for file in files[:-_KEPT]:
+            file.unlink()
+
+
+def _write(path: Path, plan: EpochPlan) -> None:
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "wb") as file:
+        np.save(file, np.stack(plan).astype(np.int32))  # a window has fewer than 2³¹ sentences
+    os.replace(temporary, path)
+
+
+def _mapped(path: Path) -> EpochPlan:
+    columns = np.load(path, mmap_mode="r")
+    return EpochPlan(*columns.view(np.ndarray))  # an element of a `memmap` takes five times as long to read
+
+
+@contextlib.contextmanager
+def shared_plan_files(run: Path, first: bool, gather: Callable[[object], list]) -> Iterator[PlanFiles]:
+    """Context manager: a temporary folder for the processes of this machine. Called by all ranks of a run.
+
+    Args:
+        run: output folder of the run; what the same run left when it was killed is removed.
+        first: True on the first rank of each machine, which makes the folder.
+        gather: returns the values of all ranks.
+    """
+    prefix = f"bert_hf-{text_checksum(str(run.resolve()))[:16]}-"
+    mine = None
+    if first:
+        for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        mine = tempfile.mkdtemp(prefix=prefix)
+
+    host = socket.gethostname()
+    folders = {host: folder for host, folder in gather((host, mine)) if folder}
+    try:
+        yield PlanFiles(Path(folders[host]))
+    except Exception:
+        mine = None  # other ranks may still read in it; the next start of the run removes it
+        raise
+    finally:
+        if mine is not None:
+            shutil.rmtree(mine, ignore_errors=True)
