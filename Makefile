@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks docs docs-links package test-newest test-lowest clean
+.PHONY: help install pretrain spam test test-slow faults cluster coverage lint format types hooks docs docs-links package test-newest test-lowest clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -46,6 +46,10 @@ test-slow: .venv/installed  ## run the long tests too
 
 faults: .venv/installed  ## inject kills, damaged files, signals and full disks into runs (about 45 minutes)
 	$(BIN)/python tests/faults/run_faults.py
+
+cluster: .venv/installed  ## run the examples of launch/ on two hosts made of namespaces (root; about 25 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "ray[train]"
+	$(BIN)/python tests/cluster/run_cluster.py
 
 coverage: .venv/installed  ## run the tests and print which lines they reach
 	$(TESTS) --cov --cov-report=term

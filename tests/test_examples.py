@@ -21,7 +21,7 @@ def test_two_parts_under_datatrove_are_the_folder_of_one_process(documents, tmp_
     for number, file in enumerate(files):
         Path(file).write_text("\n\n".join(documents[number::4]))
     save_tokenizer(train_tokenizer(documents, vocab_size=200), tmp_path / "tokenizer")
-    example = ROOT / "examples/prepare_with_datatrove.py"
+    example = ROOT / "launch/prepare_with_datatrove.py"
     command = [sys.executable, str(example), str(tmp_path / "tokenizer"), str(tmp_path / "parts"), *files]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)

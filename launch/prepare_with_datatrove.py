@@ -2,7 +2,7 @@
 
     pip install datatrove
     python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --output_dir runs/tokenizer
-    python examples/prepare_with_datatrove.py runs/tokenizer runs/corpus corpus/*.txt
+    python launch/prepare_with_datatrove.py runs/tokenizer runs/corpus corpus/*.txt
 
 The folder is, byte for byte, the one that recipes/prepare.py makes of the same files in one process. Finished shards
 are not made again: after a failure the same command resumes, and whichever part ends last completes the folder.
