@@ -1,4 +1,4 @@
-"""The examples in examples/ run, and give the documented result."""
+"""The examples in launch/ run, and give the documented result."""
 
 import os
 import subprocess
