@@ -29,7 +29,8 @@ from cluster import hosts
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(sys.executable)
 ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]), "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
+    **os.environ, "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
+    "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}",
     "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "TOKENIZERS_PARALLELISM": "false",
     "HOSTS": "2", "RANKS": "1", "FIRST_HOST": "host1", "RESTARTS": "0",
 }  # fmt: skip
