@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
 from bert_hf.config.parser import parse
+from bert_hf.console import logger
 from bert_hf.training.run import command
 
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     run_recipe = recipe_main(Path(__file__).parent, study_args.recipe)
 
     # 2. Cells: models × training sizes × folds × seeds
-    study = Study(study_args, recipe_argv, run_recipe, report=lambda line: print(line, flush=True))
+    study = Study(study_args, recipe_argv, run_recipe, report=logger.info)
 
     # 3. Each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new

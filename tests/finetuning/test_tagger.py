@@ -19,6 +19,7 @@ from bert_hf.finetuning.feature_tagging import (
     make_tagger,
     word_features,
 )
+from bert_hf.finetuning.onnx_export import export_onnx
 from bert_hf.finetuning.run import make_trainer
 from bert_hf.finetuning.tagging.windows import make_windows, tokenize_words
 
@@ -130,6 +131,8 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     tiny_tokenizer().save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.bin"))
 
+    with pytest.raises(InputError, match="cannot be exported"):
+        export_onnx(tagger, tiny_tokenizer(), tmp_path / "onnx", 16)
     loaded = BiLstmTagger.from_pretrained(tmp_path)
     expected = label_words(tagger.eval(), tiny_tokenizer(), SENTENCES)
     assert [row["labels"] for row in predict(tmp_path, SENTENCES)] == expected

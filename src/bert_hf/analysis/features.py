@@ -19,6 +19,7 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.config.hardware import cpu_threads
 from bert_hf.config.parser import option
+from bert_hf.console import progress
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
@@ -111,7 +112,7 @@ class FeatureExtractor:
         states = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
 
         order = sorted(range(len(texts)), key=lambda number: -len(texts[number].ids))
-        for begin in range(0, len(order), self.batch_size):
+        for begin in progress(range(0, len(order), self.batch_size), "features", "batches"):
             numbers = order[begin : begin + self.batch_size]
             ids = [texts[number].ids for number in numbers]
             segments = [texts[number].type_ids for number in numbers]

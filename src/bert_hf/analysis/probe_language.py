@@ -1,7 +1,6 @@
 """Measures the pre-training heads: masked words with and without context, next sentences, and grammar (BLiMP)."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import starts_word
+from bert_hf.finetuning.prediction import batches_by_length
 from bert_hf.models.functional import IGNORE_INDEX
 
 _TOKENS_PER_BATCH = 8192  # padding included
@@ -66,18 +66,6 @@ def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: 
     return HeldOutText(masked, corpus.unigram_counts(len(tokenizer)), pairs)
 
 
-def batches_by_length(lengths: Sequence[int]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of about equal length, of at most `_TOKENS_PER_BATCH` tokens with padding."""
-    order = np.argsort(lengths, kind="stable")
-    begin = 0
-    while begin < len(order):
-        end = begin + 1
-        while end < len(order) and (end + 1 - begin) * lengths[order[end]] <= _TOKENS_PER_BATCH:
-            end += 1
-        yield order[begin:end]
-        begin = end
-
-
 class Outputs(NamedTuple):
     """The outputs of one pass over N examples with M predicted tokens."""
 
@@ -93,7 +81,7 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
     batches = []
     following = np.zeros(len(examples))
     pad: Any = tokenizer.pad_token_id
-    for batch in batches_by_length([len(example.input_ids) for example in examples]):
+    for batch in batches_by_length([len(example.input_ids) for example in examples], _TOKENS_PER_BATCH):
         rows = [examples[row] for row in batch]
         labels = pad_rows([row.labels for row in rows], IGNORE_INDEX).to(model.device)
         ids, segments = [row.input_ids for row in rows], [row.token_type_ids for row in rows]
@@ -266,7 +254,7 @@ def pseudo_log_likelihoods(
     ]
 
     scores = np.zeros(len(sentences))
-    for batch in batches_by_length([len(row) for row, *_ in copies]):
+    for batch in batches_by_length([len(row) for row, *_ in copies], _TOKENS_PER_BATCH):
         rows, positions, owners, targets = zip(*(copies[number] for number in batch), strict=True)
         states = model.bert(**pad_inputs(rows, pad, model.device))[0]  # pyright: ignore[reportArgumentType]
         numbers = torch.arange(len(batch), device=model.device)

@@ -36,6 +36,7 @@ from bert_hf.analysis.study_report import (
 )
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
+from bert_hf.console import progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
 from bert_hf.training.output_folder import check_no_foreign_files
@@ -189,9 +190,8 @@ class Study:
         if code or self.args.check:
             return code
 
-        for cell in self.cells:
-            code = self._run_cell(cell)
-            if code:
+        for cell in progress(self.cells, "study", "cells"):
+            if code := self._run_cell(cell):
                 return code
 
         scratch = (model.name for model in self.models if model.from_scratch)

@@ -19,7 +19,7 @@ from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, 
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.console import logger
+from bert_hf.console import logger, progress
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX
@@ -142,7 +142,7 @@ def word_features(
     cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, cast(int, tokenizer.pad_token_id)
 
     features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
-    for first in range(0, len(order), batch_size):
+    for first in progress(range(0, len(order), batch_size), "features", "batches"):
         batch = order[first : first + batch_size]
         inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
         outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)

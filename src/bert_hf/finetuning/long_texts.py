@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.console import progress
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 
@@ -89,9 +90,11 @@ def encode_texts(
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """The tokens of each text, without special tokens."""
-    if not texts:
-        return []
-    return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+    ids = []
+    for begin in progress(range(0, len(texts), 1000), "tokenizing", "thousand texts"):
+        batch = texts[begin : begin + 1000]
+        ids += tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+    return ids
 
 
 def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarray:

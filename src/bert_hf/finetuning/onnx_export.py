@@ -20,6 +20,7 @@ from bert_hf.config.files import check_writable
 from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
+from bert_hf.finetuning.feature_tagging import BiLstmTagger
 from bert_hf.finetuning.prediction import Predictor
 from bert_hf.finetuning.run import write_input_length
 
@@ -86,6 +87,9 @@ def export_onnx(
     Raises:
         InputError: they differ by more than 1e-5 · max(1, max|logit|).
     """
+    if isinstance(model, BiLstmTagger):
+        problem = "a tagger on frozen features cannot be exported"
+        raise InputError(problem, where=model.name_or_path, remedy="give a fine-tuned BERT")
     network = _Logits(model.eval())
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:

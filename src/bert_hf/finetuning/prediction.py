@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from bert_hf.config.hardware import cpu_threads
+from bert_hf.console import progress
 from bert_hf.data.text.tables import Row, choose_column, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
@@ -104,9 +105,9 @@ class Predictor(ABC):
             collate: pads a batch. Default: the stock collator.
         """
         collate = collate or self.pad
-        lengths = np.array([len(feature["input_ids"]) for feature in features])
+        lengths = [len(feature["input_ids"]) for feature in features]
         kept: list = [None] * len(features)
-        for numbers in _batches(lengths, _TOKENS.get(self.model.device.type, 65_536)):
+        for numbers in batches_by_length(lengths, _TOKENS.get(self.model.device.type, 65_536)):
             batch = collate([features[number] for number in numbers])
             batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
             for number, value in zip(numbers, keep(batch, self.forward(batch)), strict=True):
@@ -118,16 +119,18 @@ class Predictor(ABC):
         return self.model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
 
 
-def _batches(lengths: np.ndarray, tokens: int) -> Iterator[list[int]]:
-    """Numbers of inputs, longest first, in batches of at most so many tokens, padding included.
+def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterable[list[int]]:
+    """Numbers of inputs, longest first, in batches of at most so many tokens, padding included; with a progress bar.
 
     Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0].
     """
-    order = np.argsort(-lengths, kind="stable").tolist()
+    order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
+    batches = []
     while order:
-        count = max(1, tokens // int(lengths[order[0]]))
-        yield order[:count]
+        count = max(1, tokens // lengths[order[0]])
+        batches.append(order[:count])
         order = order[count:]
+    return progress(batches, "computing", "batches")
 
 
 def _numpy_logits(batch: dict, outputs: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ The private methods of Trainer that are overridden or called are listed in `test
 """
 
 import functools
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -86,6 +87,8 @@ class ResumableTrainer(Trainer):
             shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
+        if self.is_deepspeed_enabled:  # it would print "… built successfully" on every CPU rank
+            vars(importlib.import_module("deepspeed.comm.torch"))["print"] = lambda text: None
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args)
 
