@@ -91,7 +91,7 @@ class RunInterrupted(BaseException):
     Args:
         text: why, after which step, and how to continue.
         code: the exit code: `NOT_FINITE`, `UNAVAILABLE` or `STOPPED`.
-        report: this process prints the line; None: rank 0 does.
+        report: this process prints the line; None: the first rank of each host does.
         restart: another attempt may end otherwise, as it may where a process died.
     """
 
@@ -163,7 +163,7 @@ def error_context(name: str) -> Iterator[None]:
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     """Decorates a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
 
-    With several ranks, rank 0 alone prints, so that the line appears once.
+    With several ranks, the first one of each host alone prints, so that the line appears once.
     """
 
     @functools.wraps(main)
@@ -183,10 +183,8 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
 
             code = getattr(error, "code", BAD_INPUT)
             report = getattr(error, "report", None)
-            if report or (report is None and os.environ.get("RANK", "0") == "0"):
-                print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
-                if not getattr(error, "restart", False):
-                    _end_further_attempts(code)
+            if report or (report is None and is_first_of_host()):
+                print_error(line, code, getattr(error, "restart", False))
             return code
 
     return guarded
@@ -224,6 +222,18 @@ def _reader_of_stdout_is_gone() -> bool:
         return any(event & select.POLLERR for _, event in poll.poll(0))
     except (OSError, ValueError, AttributeError):  # no file behind it
         return False
+
+
+def is_first_of_host() -> bool:
+    """True on one rank of each host, which prints for all of them."""
+    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+
+
+def print_error(line: str, code: int, restart: bool = False) -> None:
+    """Prints the line with which a command ends; torchelastic may then restart it only where that can help."""
+    print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
+    if not restart:
+        _end_further_attempts(code)
 
 
 def print_to_stderr(line: str) -> None:

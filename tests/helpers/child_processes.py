@@ -29,7 +29,12 @@ def code(pid: int) -> int:
 
 
 def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
-    """Exit code of `accelerate launch`, called in a fork of this process; its ranks are forks, too.
+    """Exit code of `accelerate launch`: see `start_launcher`."""
+    return code(start_launcher(words, log, **environment))
+
+
+def start_launcher(words: list[str], log: Path, **environment: str) -> int:
+    """A process of `accelerate launch`, called in a fork of this process; its ranks are forks, too.
 
     None of them imports everything again: that takes seven seconds, and longer than what a rank of a test computes.
 
@@ -61,7 +66,7 @@ def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
 
-    return code(child(launch))
+    return child(launch)
 
 
 class ForkedRank:

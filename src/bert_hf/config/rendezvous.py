@@ -9,9 +9,17 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.rendezvous import _rendezvous_handlers
+from transformers import TrainingArguments
 
 
-def use_new_keys_after_restarts() -> None:
+def join_ranks(args: TrainingArguments) -> None:
+    """Makes the process group of CPU ranks; Trainer, which makes that of GPUs, would omit `--ddp_timeout`."""
+    _use_new_keys_after_restarts()
+    if args.use_cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        dist.init_process_group(args.ddp_backend or "gloo", timeout=timedelta(seconds=args.ddp_timeout))
+
+
+def _use_new_keys_after_restarts() -> None:
     """Gives each attempt of a launch with `--max-restarts` its own keys in the launcher's store.
 
     The store outlives the ranks, and those of the next attempt read the addresses of dead ones from it (torch 2.13).

@@ -14,7 +14,7 @@ from bert_hf.config import hardware
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import check_range, option
 from bert_hf.config.precision import choose_on_gpu
-from bert_hf.config.rendezvous import use_new_keys_after_restarts
+from bert_hf.config.rendezvous import join_ranks
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 
@@ -133,7 +133,7 @@ class RunArguments(OutputArguments, TrainingArguments):
             torch.set_num_threads(hardware.cpu_threads())
             hardware.keep_freed_memory()
 
-        use_new_keys_after_restarts()
+        join_ranks(self)
         self._init_stock_class()
         for name, value in actions.items():
             setattr(self, name, value)

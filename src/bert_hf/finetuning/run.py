@@ -24,7 +24,9 @@ from bert_hf.finetuning.trainer import FineTuner, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
+from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.command_line import command_line, program
+from bert_hf.training.distributed import agree, end_start
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
@@ -87,6 +89,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
     for option in ("train_file", "validation_file"):
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
     yield f"data: {task.source(task_args)}"
+    agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
@@ -124,6 +127,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
         require_trained(task, about)
         args.push_to_hub = False
         folder_of(args).mkdir(parents=True, exist_ok=True)
+        end_start()
         return RunStart()
 
     run_start = run.start_run(args, identity_of(task, args, model), task_args)

@@ -1,19 +1,31 @@
-"""Agreement between ranks (values, errors), and the seed of each rank."""
+"""Agreement between ranks (values, errors, the start of a run), and the seed of each rank."""
 
 import contextlib
 import datetime
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import DistributedType
 from torch.distributed.fsdp import FSDPModule
 from transformers import TrainingArguments
 
 from bert_hf.config.hardware import engine, shards_weights
-from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
+from bert_hf.config.training_arguments import RunArguments
+from bert_hf.errors import (
+    BAD_INPUT,
+    UNAVAILABLE,
+    InputError,
+    RunInterrupted,
+    error_line,
+    is_first_of_host,
+    print_error,
+)
+from bert_hf.training.run_fingerprint import describe, differences
 
 T = TypeVar("T")
 
@@ -21,14 +33,6 @@ T = TypeVar("T")
 def seed_of_rank(seed: int, rank: int) -> int:
     """A seed for what each rank draws independently, such as dropout: different for every rank and every run seed."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
-
-
-def rank0_value(value, args: TrainingArguments) -> Any:
-    """Broadcasts rank 0's value."""
-    values = [value]
-    if args.world_size > 1:
-        broadcast_object_list(values)
-    return values[0]
 
 
 @contextlib.contextmanager
@@ -120,23 +124,91 @@ class Ranks:
         dist.all_gather_object(values, mine, group=self._group)
         return values
 
+    def agree(self, value: Any = None, *, error: BaseException | None = None, remedy: str | None = None) -> list:
+        """The values of all ranks. An error of one ends all: the first rank of each host prints it.
+
+        Args:
+            error: this rank's.
+            remedy: what to do if the values differ; None: they may.
+        """
+        if error is not None and self.count == 1:
+            raise error
+        line = None if error is None else error_line(error) or repr(error)
+        code = getattr(error, "code", BAD_INPUT if error is None or error_line(error) else UNAVAILABLE)
+        outcomes = self.gather((socket.gethostname(), value, line, code))
+
+        lines = _error_lines(outcomes, remedy)
+        if not lines:
+            return [each for _, each, _, _ in outcomes]
+
+        code = max(code for _, _, _, code in outcomes)
+        if is_first_of_host():
+            for line in lines:
+                print_error(line, code, restart=code == UNAVAILABLE)
+        self.gather(None)  # all have printed before one ends: its launcher then stops the others
+        if error is not None and error_line(error) is None:
+            raise error  # with its traceback
+        raise RunInterrupted(lines[0], code, report=False)
+
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
         """Runs `action` on all ranks, returns what it returns on each, and raises everywhere if it fails on one.
 
         So no rank waits in a collective call for a rank that has already failed.
         """
-        failure: BaseException | None = None
-        mine = value = None
         try:
             value = action()
         except (Exception, RunInterrupted) as error:
-            failure = error
-            mine = (error_line(error) or repr(error), getattr(error, "code", BAD_INPUT))
-        outcomes = self.gather((mine, value))
-        failures = {rank: each for rank, (each, _) in enumerate(outcomes) if each is not None}
+            return self.agree(error=error)
+        return self.agree(value)
 
-        if failure is not None and (self.rank == 0 or error_line(failure) is None):
-            raise failure
-        for rank, (text, code) in failures.items():  # the first one; rank 0 prints it
-            raise RunInterrupted(f"rank {rank}: {text}", code, report=None if self.rank == 0 else False)
-        return [value for _, value in outcomes]
+
+def _error_lines(outcomes: list[tuple], remedy: str | None) -> list[str]:
+    """One line for each error and host; host and rank are left out where all ranks have failed."""
+    lines: dict[tuple[str, str], str] = {}
+    _, first_value, first_line, _ = outcomes[0]
+    for rank, (host, value, line, _) in enumerate(outcomes):
+        if remedy and line is first_line is None and (changed := differences(first_value, value, was="rank 0 has")):
+            line = f"{describe(changed)}; {remedy}"
+        if line is not None:
+            lines.setdefault((host, line), f"{host}, rank {rank}: {line}")
+
+    if all(line for _, _, line, _ in outcomes):
+        return list({line: None for _, line in lines})
+    return list(lines.values())
+
+
+# ---- the start of a run: until it is over, ranks call each other by `agree` alone, so one that fails joins the next
+
+_start: Ranks | None = None
+_start_is_over = False
+
+
+def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, error: Exception | None = None) -> list:
+    """`Ranks.agree` in the start of a run; the first call sets the timeout (seconds) of all."""
+    global _start
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [value]
+    _start = _start or Ranks(dist.get_rank(), dist.get_world_size(), timeout)
+    return _start.agree(value, error=error, remedy=remedy)
+
+
+def rank0_value(value: Any) -> Any:
+    """The value of rank 0, on all ranks."""
+    return agree(value)[0]
+
+
+def end_start() -> None:
+    """The last agreement of a start: from here on ranks call each other in training."""
+    global _start_is_over
+    agree()
+    _start_is_over = _start is not None
+
+
+def fail_on_all_ranks(error: Exception) -> None:
+    """Reports an error in the start of a run on every host, and ends all ranks."""
+    if _start_is_over or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return
+    with contextlib.suppress(RuntimeError):  # the others do not come
+        if not dist.is_initialized():
+            RunArguments()  # the error is one of the options: joins the others as theirs have done
+        agree(error=error)

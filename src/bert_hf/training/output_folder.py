@@ -25,7 +25,7 @@ from bert_hf.errors import InputError
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
-from bert_hf.training.distributed import rank0_value
+from bert_hf.training.distributed import agree, end_start, rank0_value
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.run_fingerprint import describe, differences
 
@@ -84,15 +84,16 @@ def start(args: RunArguments, identity: dict, options: Iterable[Any] = ()) -> Ru
     """
     identity = json.loads(json.dumps(identity))
 
-    run_start = None
-    if args.process_index == 0:
-        try:
-            run_start = _inspect_output_dir(folder_of(args), args, identity, options)
-        except (InputError, OSError) as error:
-            run_start = error
-    run_start = rank0_value(run_start, args)
-    if isinstance(run_start, Exception):
-        raise run_start
+    agree(identity, remedy="give all hosts the same files and the same command")
+
+    folder = folder_of(args)
+    run_start = _inspect_output_dir(folder, args, identity, options) if args.process_index == 0 else None
+    run_start = rank0_value(run_start)
+
+    if args.process_index and checkpoint_files.wait_for_files(folder, [RUN_RECORD]):
+        remedy = "give an --output_dir that all hosts share"
+        raise InputError("the output folder is not the one that rank 0 writes to", where=folder, remedy=remedy)
+    end_start()
 
     set_seed(args.seed)
     return run_start

@@ -19,10 +19,20 @@ from pathlib import Path
 import torch.distributed as dist
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
-from bert_hf.training.distributed import Ranks
+from bert_hf.errors import (
+    BAD_INPUT,
+    STOPPED,
+    UNAVAILABLE,
+    RunInterrupted,
+    error_line,
+    first_line,
+    is_first_of_host,
+    print_error,
+)
+from bert_hf.training.distributed import Ranks, fail_on_all_ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+_PATIENCE = 3.0  # seconds within which Python has to handle a signal
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _requested_by: str | None = None  # the signal that asked this process to end
@@ -55,10 +65,20 @@ def handle_signals() -> Iterator[None]:
     for number in before:
         signal.signal(number, _on_signal)
 
+    # The kernel's handler writes a signal's number into a pipe at once; Python's waits for the end of a call of torch
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    ended = threading.Event()
+    threading.Thread(target=_watch_signals, args=(reader, ended), daemon=True).start()
+    wakeup = signal.set_wakeup_fd(writer)
+
     try:
         _report_launcher_death()
         yield
     finally:
+        signal.set_wakeup_fd(wakeup)
+        ended.set()
+        os.close(writer)
         for number, handler in before.items():
             signal.signal(number, handler)
         _requested_by = _parent = None
@@ -80,6 +100,23 @@ def _on_signal(number: int, frame) -> None:
             STOPPED,
             restart=True,  # torchelastic ends the other ranks by a signal
         )
+
+
+def _watch_signals(reader: int, ended: threading.Event) -> None:
+    """Ends the process where Python cannot handle a signal, because a call in the start waits for other ranks."""
+    with open(reader, "rb", buffering=0) as pipe:
+        while number := pipe.read(1):
+            if ended.wait(_PATIENCE):
+                return
+            if number[0] in _SIGNALS and _requested_by is None and not _deferred:
+                if is_first_of_host():
+                    name = signal.Signals(number[0]).name
+                    print_error(f"{name} outside training; start the same command again", STOPPED, restart=True)
+                os._exit(STOPPED)
+
+
+# A forked worker shares the pipe; the signal that ends it must not end this process
+os.register_at_fork(after_in_child=lambda: _parent is None or signal.set_wakeup_fd(-1))
 
 
 def _report_launcher_death() -> None:
@@ -147,6 +184,20 @@ def interruption(step: int, folder: Path) -> RunInterrupted:
     reason = shutdown_requested() or "another rank was asked to"
     where = f"after step {step}, which is saved in {folder}/checkpoint-{step}"
     return RunInterrupted(f"{reason}, {where}; the same command resumes from it", STOPPED)
+
+
+@contextlib.contextmanager
+def explain_start() -> Iterator[None]:
+    """Context manager of a command: in the start of a run, every host reports an error or the loss of a rank."""
+    try:
+        yield
+    except Exception as error:
+        if "WORLD_SIZE" in os.environ and _is_lost_connection(error):
+            text = f"lost another rank in the start ({first_line(error)[:200]}); start the same command again"
+            raise RunInterrupted(text, UNAVAILABLE) from None
+        if not _deferred:
+            fail_on_all_ranks(error)
+        raise
 
 
 @contextlib.contextmanager

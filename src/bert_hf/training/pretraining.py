@@ -20,6 +20,8 @@ from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
+from bert_hf.training.checkpoints.trainer_state import layout
+from bert_hf.training.distributed import agree
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
 from bert_hf.training.run_checks import check_run, evaluated_checkpoint
@@ -124,6 +126,7 @@ def check_pretraining(
         if checkpoint:
             check_tokenizer(tokenizer, config.vocab_size, name)
         yield f"tokenizer: {len(tokenizer):,} tokens"
+    agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
 # ---- examples

@@ -19,7 +19,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
-from bert_hf.training.distributed import rank0_value
+from bert_hf.training.distributed import end_start, rank0_value
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -50,7 +50,7 @@ class PreTrainingReport:
 
         first = self.args.process_index == 0
         measured = pretraining_baselines(self.evaluation, self.collator, self.corpus) if first else {}
-        self.baselines = rank0_value(measured, self.args)
+        self.baselines = rank0_value(measured)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
 
     def _banner(self) -> str:
@@ -109,6 +109,7 @@ def evaluate_only(
     """Evaluates a checkpoint on the held-out text without training; saves and prints its metrics."""
     args.push_to_hub = False
     folder_of(args).mkdir(parents=True, exist_ok=True)
+    end_start()
     trainer = PreTrainer(model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer)
 
     metrics = trainer.evaluate()

@@ -28,7 +28,7 @@ from bert_hf.training.output_folder import (
     requested_checkpoint,
     write_record,
 )
-from bert_hf.training.preemption import handle_signals
+from bert_hf.training.preemption import explain_start, handle_signals
 from bert_hf.training.publishing import push
 from bert_hf.training.publishing.card import Card, replace_repository, write_card
 from bert_hf.training.publishing.curves import write_curves
@@ -42,7 +42,8 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # what libraries call in it
         try:
             with handle_signals():
-                return one_line_errors(main)(*args, **kwargs)  # prints the line before a second signal can end it
+                # Prints the line before a second signal can end it
+                return one_line_errors(explain_start()(main))(*args, **kwargs)
         finally:
             release_lock()
 
@@ -71,7 +72,7 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
     identity = recorded_by_this_run(args)
     if identity is None and (named := requested_checkpoint(args)):
         identity = recorded(Path(named), checkpoint_files.MANIFEST)
-    before = rank0_value((identity or {}).get("precision"), args)
+    before = rank0_value((identity or {}).get("precision"))
 
     line = resolve_precision(args, hidden_size, before)
     if line is not None:

@@ -41,7 +41,7 @@ def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
     return {"kept": selected_by, "evaluation": evaluation}
 
 
-def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
+def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, list[str]]:
     """The keys whose values differ, each with its differing entries as text.
 
         >>> differences({"seed": 1, "optimizer": {"rate": 1e-4}}, {"seed": 1, "optimizer": {"rate": 1e-3}})
@@ -50,15 +50,16 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
     Args:
         recorded: the identity of the earlier run, as read from JSON.
         present: the identity of this run, as JSON values. Keys that it lacks are not compared.
+        was: what the text says of a recorded value.
     """
     changed = {}
     for key, now in present.items():
         before = recorded.get(key)
         if isinstance(now, dict) and isinstance(before, dict):
             names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-            entries = [f"{name}: {now.get(name)}, was {before.get(name)}" for name in names]
+            entries = [f"{name}: {now.get(name)}, {was} {before.get(name)}" for name in names]
         else:
-            entries = [] if before == now else [f"{key}: {now}, was {before}"]
+            entries = [] if before == now else [f"{key}: {now}, {was} {before}"]
         if entries:
             changed[key] = entries
     return changed

@@ -97,7 +97,7 @@ def planned_steps(
         else:
             per_step += evaluation / args.eval_steps
 
-    steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
+    steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
     if steps < 1:
         raise InputError(
             f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)",
@@ -112,7 +112,7 @@ def _recorded_steps(
     args: PreTrainingArguments, example_args: ExampleArguments, model_args: ModelArguments
 ) -> int | None:
     """The number of steps of the run in the output folder, if it was planned for the same hours and the same work."""
-    identity = rank0_value(output_folder.recorded_by_this_run(args), args)
+    identity = rank0_value(output_folder.recorded_by_this_run(args))
     if not identity or identity.get("max_hours") != args.max_hours:
         return None
 
@@ -177,7 +177,7 @@ class _StepTimer(TrainerCallback):
             torch.accelerator.synchronize()
         self.ends.append(time.perf_counter())
 
-        measured = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
+        measured = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20)
         control.should_training_stop = measured or control.should_training_stop
 
     def seconds_per_step(self) -> float:

@@ -3,9 +3,6 @@
 Everything is written into a temporary folder, recorded in a manifest (sizes and SHA-256) and flushed; one rename makes
 it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged later, and the manifest tells which. State
 is stored as safetensors and JSON: nothing here writes or reads a pickle.
-
-A shared file system may show what one host wrote to the others up to a minute later (NFS caches folders): each rank
-records its own files, and whoever needs them waits until they are visible.
 """
 
 import contextlib
@@ -14,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
-VISIBLE_WITHIN = 75.0  # seconds to wait for what another host wrote: NFS caches a folder for 60
+VISIBLE_WITHIN = 65.0  # seconds to wait for the files of other hosts: NFS caches a folder for 60
 
 
 class DamagedCheckpoint(InputError):
@@ -44,7 +41,7 @@ def _digests(paths: list[Path]) -> list[str]:
 
 
 def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
-    """Flushes files of a checkpoint, and returns their entries in its manifest: sizes and checksums."""
+    """Flushes files that this rank wrote, and returns their entries in the manifest: sizes and checksums."""
     entries = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(files, _digests(files), strict=True)
@@ -54,33 +51,16 @@ def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
     return entries
 
 
-def record_of_rank(folder: Path, rank: int) -> dict[str, dict]:
-    """Entries of what a rank other than the first wrote: `rank_1.safetensors`, DeepSpeed's `zero_pp_rank_1_mp_…`."""
-    return _record(folder, sorted(folder.rglob(f"*rank_{rank}[._]*")))
-
-
-def wait_for_files(folder: Path, sizes: Mapping[str, int | None], seconds: float) -> list[str]:
-    """Waits until files that other ranks wrote are visible; returns the names of those that are not.
-
-    Args:
-        sizes: by name, in bytes; None: any.
-    """
-    end = time.monotonic() + seconds
-    while missing := [name for name, size in sizes.items() if not _has_size(folder / name, size)]:
+def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
+    """Waits until files that other ranks wrote are visible; returns the names of those that are not."""
+    end = time.monotonic() + VISIBLE_WITHIN
+    while missing := [name for name in names if not os.path.isfile(folder / name)]:
         if time.monotonic() > end:
             break
         time.sleep(0.5)
-        for place in {(folder / name).parent for name in missing}:
-            with contextlib.suppress(OSError):  # it may not be visible itself
-                os.listdir(place)  # asks the server for its changes
+        with contextlib.suppress(OSError):  # the folder may be invisible itself
+            os.listdir(folder)  # asks the server for its changes
     return missing
-
-
-def _has_size(path: Path, size: int | None) -> bool:
-    try:
-        return size in (None, path.stat().st_size)
-    except OSError:
-        return False
 
 
 def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict] | None = None) -> None:
@@ -95,8 +75,7 @@ def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]
         OSError: the disk is full or not writable; `temporary` is removed then, and an earlier `final` is kept.
     """
     others = others or {}
-    sizes = {name: entry["bytes"] for name, entry in others.items()}
-    if missing := wait_for_files(temporary, sizes, VISIBLE_WITHIN):
+    if missing := wait_for_files(temporary, others):
         problem = f"{', '.join(missing)}: written by another rank, but not visible here after {VISIBLE_WITHIN:g} s"
         raise InputError(problem, where=temporary, remedy="use an --output_dir that all hosts share")
 
@@ -335,7 +314,6 @@ class RunCheckpoints:
 
             self._ranks.run_on_all_ranks(verify_on_rank_0)
 
-        self._wait_for(chosen)
         self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
         return str(chosen)
@@ -352,14 +330,10 @@ class RunCheckpoints:
         """
         folder = self.find(name) or self.folder / name
         if name not in self._verified:
-            self._wait_for(folder)
+            if self._ranks.rank:  # rank 0, which may be on another host, has just written it
+                wait_for_files(folder, [MANIFEST])
             verify(folder)
         return folder
-
-    def _wait_for(self, checkpoint: Path) -> None:
-        """Waits until a checkpoint that rank 0 knows is visible on this host; what uses it reports a missing one."""
-        if self._ranks.rank:
-            wait_for_files(checkpoint, {MANIFEST: None}, VISIBLE_WITHIN)
 
     def write(
         self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None
@@ -381,7 +355,9 @@ class RunCheckpoints:
                 temporary.mkdir(parents=True)
 
         def record() -> dict[str, dict]:
-            return {} if self._writes else record_of_rank(temporary, self._ranks.rank)
+            """Of this rank: rank_1.safetensors, and DeepSpeed's zero_pp_rank_1_mp_rank_00_…"""
+            own = () if self._writes else temporary.rglob(f"*rank_{self._ranks.rank}[._]*")
+            return _record(temporary, sorted(own))
 
         def finish(others: dict[str, dict]) -> None:
             if self._writes:

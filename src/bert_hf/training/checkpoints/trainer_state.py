@@ -262,6 +262,7 @@ def layout(args) -> dict:
         "bert_hf": version("bert-hf"),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "tokenizers": version("tokenizers"),
     }
 
 
