@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from accelerate.utils import DistributedType
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainingArguments
 
 from bert_hf.config.hardware import engine, shards_weights
@@ -25,6 +26,7 @@ from bert_hf.errors import (
     is_first_of_host,
     print_error,
 )
+from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.run_fingerprint import describe, differences
 
 T = TypeVar("T")
@@ -80,6 +82,20 @@ def shard_on_cpu(args: TrainingArguments) -> None:
     state: Any = args.distributed_state
     if shards_weights() and state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type = DistributedType.MULTI_GPU  # the engines that FSDP may replace
+
+
+def arrange_buckets(model: Any) -> None:
+    """Makes DDP arrange its buckets of gradients before the first step: it does so after its first backward.
+
+    From three ranks on, the order in which a gradient is summed depends on its place in a bucket, so that the first
+    step of a resumed run would be rounded otherwise than the same step of an uninterrupted one.
+    """
+    if not isinstance(model, DistributedDataParallel) or model.static_graph:
+        return
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with replaced_attributes(model.module, forward=lambda: sum(parameter.sum() * 0 for parameter in trained)):
+        model().backward()
+    model.zero_grad()
 
 
 class Ranks:

@@ -31,6 +31,7 @@ from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
 from bert_hf.training.distributed import (
     Ranks,
+    arrange_buckets,
     engine_of,
     same_order_on_all_ranks,
     seed_of_rank,
@@ -184,6 +185,7 @@ class ResumableTrainer(Trainer):
         engine = engine_of(self.model_wrapped, self.args.world_size)
         if engine != "none":
             logger.info(f"engine: {engine}, {self.args.world_size} ranks")
+        arrange_buckets(self.model_wrapped)
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self.before_first_step()
