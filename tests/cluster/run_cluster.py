@@ -206,9 +206,9 @@ def folder_not_shared(bench: Bench) -> str:
 
 def other_version(bench: Bench) -> str:
     other = bench.folder("versions")
-    facts = other / "tokenizers-0.0.1.dist-info"
+    facts = other / "bert_hf-0.0.1.dist-info"
     facts.mkdir(parents=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tokenizers\nVersion: 0.0.1\n")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: bert_hf\nVersion: 0.0.1\n")
     path = f"{other}:{ENVIRONMENT['PYTHONPATH']}"
     return refused(bench, bench.folder("version"), environment={"PYTHONPATH": path})
 

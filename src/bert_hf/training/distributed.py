@@ -204,7 +204,8 @@ def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, er
     global _start
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [value]
-    _start = _start or Ranks(dist.get_rank(), dist.get_world_size(), timeout)
+    # At least as long as a rank waits for the output folder
+    _start = _start or Ranks(dist.get_rank(), dist.get_world_size(), max(timeout, 90))
     return _start.agree(value, error=error, remedy=remedy)
 
 

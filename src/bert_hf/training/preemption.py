@@ -9,6 +9,7 @@ Hangs are left to the engine: torch's timeouts (`--ddp_timeout`), torchelastic, 
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -68,8 +69,7 @@ def handle_signals() -> Iterator[None]:
     # The kernel's handler writes a signal's number into a pipe at once; Python's waits for the end of a call of torch
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    ended = threading.Event()
-    threading.Thread(target=_watch_signals, args=(reader, ended), daemon=True).start()
+    threading.Thread(target=_watch_signals, args=(reader,), daemon=True).start()
     wakeup = signal.set_wakeup_fd(writer)
 
     try:
@@ -77,7 +77,6 @@ def handle_signals() -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(wakeup)
-        ended.set()
         os.close(writer)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -102,13 +101,12 @@ def _on_signal(number: int, frame) -> None:
         )
 
 
-def _watch_signals(reader: int, ended: threading.Event) -> None:
+def _watch_signals(reader: int) -> None:
     """Ends the process where Python cannot handle a signal, because a call in the start waits for other ranks."""
     with open(reader, "rb", buffering=0) as pipe:
         while number := pipe.read(1):
-            if ended.wait(_PATIENCE):
-                return
-            if number[0] in _SIGNALS and _requested_by is None and not _deferred:
+            command_goes_on = not select.select([pipe], [], [], _PATIENCE)[0]  # its end closes the pipe
+            if command_goes_on and number[0] in _SIGNALS and _requested_by is None and not _deferred:
                 if is_first_of_host():
                     name = signal.Signals(number[0]).name
                     print_error(f"{name} outside training; start the same command again", STOPPED, restart=True)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from bert_hf.config.files import flush_to_disk, write_durably
 from bert_hf.console import logger
@@ -296,24 +297,18 @@ class RunCheckpoints:
         if not resume_from_checkpoint:
             return None
 
-        if resume_from_checkpoint is True:
-            newest = newest_verified(self.folder) if self._ranks.rank == 0 else None
-            chosen: Path | None = self._ranks.gather(newest)[0]
-            if chosen is None:
-                raise InputError(
-                    "has no complete checkpoint of bert_hf",
-                    where=self.folder,
-                    remedy="start without --resume_from_checkpoint",
-                )
-        else:
-            chosen = requested = Path(resume_from_checkpoint)
+        def find() -> Path | None:
+            if self._ranks.rank:
+                return None
+            if resume_from_checkpoint is not True:
+                verify_named(Path(resume_from_checkpoint))
+                return Path(resume_from_checkpoint)
+            if (newest := newest_verified(self.folder)) is None:
+                remedy = "start without --resume_from_checkpoint"
+                raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
+            return newest
 
-            def verify_on_rank_0() -> None:
-                if self._ranks.rank == 0:
-                    verify_named(requested)
-
-            self._ranks.run_on_all_ranks(verify_on_rank_0)
-
+        chosen: Any = self._ranks.run_on_all_ranks(find)[0]
         self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
         return str(chosen)
