@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Every part that has data (held-out text, minimal pairs, labelled rows); probe.json and probe.txt
     run_recipe = recipe_main(Path(__file__).parent, "finetune_classification")
-    run_probe(probe_args, subject, folder, run_recipe, report=lambda line: print(line, flush=True))
+    run_probe(probe_args, subject, folder, run_recipe)
     return 0
 
 

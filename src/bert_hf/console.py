@@ -31,15 +31,11 @@ class _StandardOutput(logging.StreamHandler):
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
-def _is_warning_or_of_rank_0(record: logging.LogRecord) -> bool:
-    """Evaluated per line, because some launchers set RANK after import."""
-    return record.levelno >= logging.WARNING or os.environ.get("RANK", "0") == "0"
-
-
 logger = logging.getLogger("bert_hf")
 if not logger.handlers:
     logger.addHandler(_StandardOutput())
-    logger.addFilter(_is_warning_or_of_rank_0)
+    # Evaluated per line, because some launchers set RANK after import
+    logger.addFilter(lambda record: record.levelno >= logging.WARNING or os.environ.get("RANK", "0") == "0")
     logger.setLevel(logging.INFO)
 
 

@@ -22,7 +22,6 @@ from bert_hf.analysis.probe_language import (
     Corruptor,
     Example,
     HeldOutText,
-    MinimalPair,
     mask_each_position,
     masked_lm,
     minimal_pairs,
@@ -86,7 +85,7 @@ def test_pseudo_log_likelihood_of_a_toy_model_by_hand(tokenizer):
     # "w0 w1": p(w0 | w1) = ½, p(w1 | w0) = ¼ · "w2 w1": ½ · ¼ · "w2": ¾
     assert scores == pytest.approx([math.log(1 / 8), math.log(1 / 8), math.log(3 / 4)])
 
-    pairs = [MinimalPair("w2", "w0 w1"), MinimalPair("w0 w1", "w2 w1")]
+    pairs = [("w2", "w0 w1"), ("w0 w1", "w2 w1")]
     found = minimal_pairs(pairs, model, tokenizer)  # the second one is a tie, which counts as wrong
     assert found["accuracy"] == 0.5
 
@@ -128,10 +127,10 @@ def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
     line = '{{"sentence_good": "g{0}", "sentence_bad": "b{0}", "UID": "{1}"}}\n'
     (tmp_path / "b.jsonl").write_text("".join(line.format(n, "many" if n < 30 else "few") for n in range(33)))
     found = read_minimal_pairs([str(tmp_path / "*.jsonl")], 5)
-    assert [pair.good for pair in found[:3]] == ["g30", "g31", "g32"]  # the paradigm "few", and five of "many"
+    assert [good for good, _ in found[:3]] == ["g30", "g31", "g32"]  # the paradigm "few", and five of "many"
     assert len(found) == 8
     assert found == read_minimal_pairs([str(tmp_path / "b.jsonl")], 5)
-    assert [pair.good for pair in found[3:]] != [f"g{n}" for n in range(5)]
+    assert [good for good, _ in found[3:]] != [f"g{n}" for n in range(5)]
 
     (tmp_path / "bad.jsonl").write_text('{"sentence_good": "x"}\n')
     with pytest.raises(InputError, match=r"bad.jsonl:1"):

@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from bert_hf.data.examples import dataset
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.plan_files import PlanFiles, shared_plan_files
+from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import Phase, RunSampler
 
 PHASES = (Phase(48, 160), Phase(64, None))
@@ -20,7 +20,7 @@ TOTAL = 480
 def read(rank: int, ranks: int, workers: int, folder: Path | None, out: Path, step=lambda: None) -> None:
     """Saves the numbers, lengths and labels of the examples of a rank; `step` is called after each batch."""
     examples = PreTrainingExamples(TinyWindows(), PHASES, seed=3)
-    examples.plan_files = None if folder is None else PlanFiles(folder)
+    examples.plan_folder = folder
     sampler = RunSampler(PHASES, examples.window_length, TOTAL, 3, rank=rank, ranks=ranks, batch_size=4)
     loader = DataLoader(examples, batch_sampler=BatchSampler(sampler, 4, False), num_workers=workers, collate_fn=list)
     rows = []
@@ -71,10 +71,10 @@ def test_two_ranks_with_two_workers_each_draw_each_plan_once(tmp_path, monkeypat
 
 def test_the_folder_is_that_of_the_machine_and_goes_with_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with shared_plan_files(tmp_path / "run", True, lambda mine: [("elsewhere", "/there"), mine]) as files:
-        assert files.folder.parent == tmp_path
-        files.folder.joinpath("left").touch()
-        of_first = (socket.gethostname(), str(files.folder))
-        with shared_plan_files(tmp_path / "run", False, lambda mine: [of_first, mine]) as others:
-            assert others.folder == files.folder
+    with shared_plan_folder(tmp_path / "run", True, lambda mine: [("elsewhere", "/there"), mine]) as folder:
+        assert folder.parent == tmp_path
+        folder.joinpath("left").touch()
+        of_first = (socket.gethostname(), str(folder))
+        with shared_plan_folder(tmp_path / "run", False, lambda mine: [of_first, mine]) as of_others:
+            assert of_others == folder
     assert not list(tmp_path.iterdir())

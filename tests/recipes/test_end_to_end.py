@@ -267,14 +267,13 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
 
 def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatch):
     """An evaluation takes as long as a step: after each fifth of the steps, or after as many steps."""
-    monkeypatch.setattr(step_budget, "_seconds_per_step", lambda *args: 50.0)
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)
 
     def planned(**changes):
         args = PreTrainingArguments(
             str(tmp_path), max_hours=1.0, per_device_train_batch_size=8, use_cpu=True, bf16=False, **changes
         )
-        return step_budget.planned_steps(args, ExampleArguments(max_eval_samples=24), None, None, None)
+        return step_budget.planned_steps(args, ExampleArguments(max_eval_samples=24), None, lambda length: 50.0)
 
     without = planned(eval_strategy="no")
     shares = planned(eval_strategy="steps", eval_steps=0.2)

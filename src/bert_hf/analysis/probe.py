@@ -94,22 +94,19 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     return Subject(str(where), model, random.to(model.device).eval(), tokenizer, missing)
 
 
-def run_probe(
-    probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main, report: Callable = print
-) -> dict:
+def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> dict:
     """Runs the chosen parts and writes `probe.json` and `probe.txt`; returns the results by part.
 
     Args:
         folder: the output folder.
         main: of the recipe that fine-tunes on few labels.
-        report: prints a line.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
     results: dict[str, Any] = {"checkpoint": subject.name, "notes": []}
     for part, measure in _measures(probe_args, subject, folder, main).items():
-        report(f"{part} …")
+        print(f"{part} …", flush=True)
         result = measure()
         if isinstance(result, str):
             results["notes"].append(f"{part}: {result}")
@@ -120,7 +117,7 @@ def run_probe(
     notes = "".join(f"! {note}\n" for note in results["notes"])
     text = "\n".join(format_table(_table(results))) + "\n" + notes
     (folder / "probe.txt").write_text(text, encoding="utf-8")
-    report(f"\n{text}\nreport: {folder}")
+    print(f"\n{text}\nreport: {folder}", flush=True)
     return results
 
 

@@ -181,11 +181,7 @@ def next_sentence(text: HeldOutText, outputs: Outputs) -> dict:
 # ---- minimal pairs
 
 
-class MinimalPair(NamedTuple):
-    """Two sentences, of which one is grammatical."""
-
-    good: str
-    bad: str
+MinimalPair = tuple[str, str]  # two sentences, of which the first is grammatical
 
 
 def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
@@ -205,7 +201,7 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
 
             paradigm = str(row.values.get("UID") or Path(path).name)
             good, bad = (whole_text(str(sentence)) for sentence in sentences)
-            by_paradigm[paradigm].append(MinimalPair(good, bad))
+            by_paradigm[paradigm].append((good, bad))
 
     rng = np.random.default_rng(0)
     chosen = []
@@ -270,7 +266,7 @@ def minimal_pairs(
     pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
     """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong)."""
-    scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in (pair.good, pair.bad)], tokenizer)
+    scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
     right = scores[0::2] - scores[1::2] > _TIE
     share = float(right.mean())
 

@@ -16,7 +16,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -82,16 +82,16 @@ class StudyArguments:
     output_dir: str = option("runs/study", "Where the study writes.")
 
 
-def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Divides a command line into the words for the study and those for its recipe.
+def split_argv(argv: Iterable[str], names: Collection[str] = ()) -> tuple[list[str], list[str]]:
+    """Divides a command line into the words of some options (by default those of a study) and all other words.
 
     >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--recipe", "x"])
     (['--seeds', '1', '2', '--recipe', 'x'], ['--learning_rate', '1e-4'])
     """
-    names = {field.name for field in fields(StudyArguments)} | {"help"}
+    names = names or {"help", *(field.name for field in fields(StudyArguments))}
     ours: list[str] = []
     others: list[str] = []
-    current = ours
+    current = others
     for word in argv:
         if word.startswith("--"):
             current = ours if _option_name(word) in names else others
@@ -289,7 +289,7 @@ class Study:
         """The command line of a cell, without its output folder."""
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
-            argv = [*without_options(argv, _SELECTION), *_NO_SELECTION]
+            argv = [*split_argv(argv, _SELECTION)[1], *_NO_SELECTION]
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold)]
@@ -384,22 +384,6 @@ def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
         hint = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
         raise InputError("no folds found", where=folder, remedy=hint)
     return tuple(sorted(numbers))
-
-
-def without_options(argv: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The words of a command line without some options and their values.
-
-    >>> without_options(["--eval_steps", "5", "--seed=1", "--fp16"], ["eval_steps"])
-    ['--seed=1', '--fp16']
-    """
-    remaining: list[str] = []
-    keeps = True
-    for word in argv:
-        if word.startswith("--"):
-            keeps = _option_name(word) not in names
-        if keeps:
-            remaining.append(word)
-    return remaining
 
 
 def _option_name(word: str) -> str:

@@ -19,10 +19,10 @@ def engine(args: TrainingArguments | None = None) -> str:
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
 
 
-def shards_weights(args: TrainingArguments | None = None) -> bool:
+def shards_weights() -> bool:
     """True if DeepSpeed or FSDP may divide weights among the ranks."""
     fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
-    return engine(args) == "deepspeed" or fsdp or (args is not None and bool(args.fsdp))
+    return engine() == "deepspeed" or fsdp
 
 
 def cpu_threads() -> int:

@@ -115,7 +115,7 @@ def parse(
             option of the command line that has no effect with the others; or `check` fails.
     """
     checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    parser = _make_parser(classes, checks_only)
+    parser = _Parser(classes, checks_only)
     values, names = _read_values(parser, _words(argv), default_config)
 
     _check_limits(parser, values, names)
@@ -132,7 +132,7 @@ def parse(
 class _Parser(HfArgumentParser):
     """argparse whose errors are `InputError`s, and which knows the declaration of each option."""
 
-    def __init__(self, classes: tuple[type, ...]):
+    def __init__(self, classes: tuple[type, ...], with_check: bool):
         self.limits: dict[str, Limits] = {}
         for cls in classes:
             _inherit_declarations(cls)
@@ -150,6 +150,11 @@ class _Parser(HfArgumentParser):
         for action in self._actions:
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
+
+        self.add_argument("--config", default=None, help="YAML file of the run, or its name in configs/.")
+        if with_check:
+            text = "Only check the files that the run would read, and where it would write."
+            self.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
 
     def add_argument(self, *names, limits: Limits | None = None, **kwargs) -> argparse.Action:
         """Adds an option; the parent class hands the whole metadata of a field over."""
@@ -174,15 +179,6 @@ def _inherit_declarations(cls: type) -> None:
     for f in fields(cls):
         parents = (parent.__dataclass_fields__.get(f.name) for parent in cls.__mro__ if is_dataclass(parent))
         f.metadata = next((parent.metadata for parent in parents if parent and parent.metadata), f.metadata)
-
-
-def _make_parser(classes: tuple[type, ...], with_check: bool) -> _Parser:
-    parser = _Parser(classes)
-    parser.add_argument("--config", default=None, help="YAML file of the run, or its name in configs/.")
-    if with_check:
-        text = "Only check the files that the run would read, and where it would write."
-        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
-    return parser
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:

@@ -1,9 +1,11 @@
 """Resolves the number of steps: explicit, from epochs, or from --max_hours."""
 
 import copy
+import functools
 import json
 import tempfile
 import time
+from collections.abc import Callable
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
@@ -41,7 +43,8 @@ def resolve_steps(
     if not args.do_train:
         args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
     elif args.max_hours is not None:
-        args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
+        measure = functools.partial(_seconds_per_step, args, example_args, corpus, model_args, tokenizer)
+        args.max_steps = planned_steps(args, example_args, model_args, measure)
     elif args.max_steps <= 0:
         args.max_steps = _steps_of_epochs(args, example_args, corpus)
 
@@ -65,11 +68,13 @@ def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments,
 def planned_steps(
     args: PreTrainingArguments,
     example_args: ExampleArguments,
-    corpus: Corpus,
     model_args: ModelArguments,
-    tokenizer: PreTrainedTokenizerBase,
+    seconds_per_step: Callable[[int], float],
 ) -> int:
     """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed of a few steps.
+
+    Args:
+        seconds_per_step: measures the speed at a sequence length.
 
     Raises:
         InputError: not even one step fits.
@@ -79,10 +84,7 @@ def planned_steps(
 
     # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples, which
     # are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
-    measured = {
-        length: _seconds_per_step(length, args, example_args, corpus, model_args, tokenizer)
-        for length, _ in example_args.lengths()
-    }
+    measured = {length: seconds_per_step(length) for length, _ in example_args.lengths()}
     step = sum(share * measured[length] for length, share in example_args.lengths())
     longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
     per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
@@ -124,12 +126,12 @@ def _recorded_steps(
 
 
 def _seconds_per_step(
-    length: int,
     args: PreTrainingArguments,
     example_args: ExampleArguments,
     corpus: Corpus,
     model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
+    length: int,
 ) -> float:
     """Measures a temporary model that makes some steps at a length. Called by all ranks together."""
     # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in the

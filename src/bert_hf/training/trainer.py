@@ -19,7 +19,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported, defaults_of
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
-from bert_hf.data.examples.plan_files import shared_plan_files
+from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
@@ -200,8 +200,8 @@ class PreTrainer(ResumableTrainer):
         with contextlib.ExitStack() as stack:
             if isinstance(self.train_dataset, PreTrainingExamples):
                 first = self.args.local_process_index == 0
-                files = shared_plan_files(Path(self.args.output_dir), first, self._ranks.gather)
-                shared = replaced_attributes(self.train_dataset, plan_files=stack.enter_context(files))
+                plans = shared_plan_folder(Path(self.args.output_dir), first, self._ranks.gather)
+                shared = replaced_attributes(self.train_dataset, plan_folder=stack.enter_context(plans))
                 stack.enter_context(shared)
             return super().train(resume_from_checkpoint, *args, **kwargs)
 

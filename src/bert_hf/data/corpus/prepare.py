@@ -57,7 +57,7 @@ def prepare(
         InputError: the text is invalid or has no token, or the folder contains another corpus.
     """
     folder = Path(folder)
-    shared = _shard_settings(tokenizer, language, {**_text_column(inputs), **(options or {})})
+    shared = _shard_settings(inputs, tokenizer, language, options or {})
     recipe = {**shared, "inputs": [source.name for source in inputs]}
     _claim(folder, recipe, tokenizer)
 
@@ -71,21 +71,19 @@ def prepare(
     return _complete(folder, recipe, jobs, num_proc, {"text_language": text_language} if text_language else {})
 
 
-def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
-    """Settings that determine a shard's bytes, besides its text."""
+def _shard_settings(
+    inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
+) -> dict:
+    """Settings that determine a shard's bytes, besides its text. A corpus made without a named column has no such key."""
+    column = getattr(inputs[0], "text_column", None) if inputs else None
     return {
         "format": FORMAT,
         "tokenizer": tokenizer_checksum(tokenizer),
         "language": language,
         "vocab_size": len(tokenizer),
+        **({"text_column": column} if column else {}),
         **options,
     }
-
-
-def _text_column(inputs: Sequence[Source]) -> dict:
-    """The column that the sources read, if given: a corpus made without it keeps its fingerprint."""
-    column = getattr(inputs[0], "text_column", None) if inputs else None
-    return {"text_column": column} if column else {}
 
 
 # ---- the folder
@@ -145,8 +143,7 @@ def _remove_corpus(folder: Path) -> None:
 
 def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
     with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
-        for _ in pool.map(InputShards.find_finished, jobs):
-            pass  # raises here what a thread raised
+        list(pool.map(InputShards.find_finished, jobs))  # raises here what a thread raised
 
 
 def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:

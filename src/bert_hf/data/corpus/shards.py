@@ -156,10 +156,8 @@ def remove_leftovers(path: Path) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)  # sends no signal
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # but another user's
     return True
 
 

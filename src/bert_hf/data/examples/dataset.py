@@ -13,7 +13,7 @@ from transformers.utils import logging
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
-from bert_hf.data.examples.plan_files import PlanFiles
+from bert_hf.data.examples.plan_files import shared_plan
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.data.examples.segment_search import DocumentBounds
 from bert_hf.data.examples.sentence_pairs import EpochPlan
@@ -93,7 +93,7 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self.plan_files: PlanFiles | None = None  # set by a trainer: the processes of a machine share their plans
+        self.plan_folder: Path | None = None  # set by a trainer: the processes of a machine share their plans
         self._parts = None  # (phase, epoch) and its windows
         self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
@@ -127,7 +127,9 @@ class PreTrainingExamples(Dataset):
 
     def _pairs(self, key: tuple[int, int, int]) -> EpochPlan:
         """The pairs of a window: drawn here, or mapped where a process of this machine has drawn them."""
-        return self._draw(*key) if self.plan_files is None else self.plan_files.plan(key, lambda: self._draw(*key))
+        if self.plan_folder is None:
+            return self._draw(*key)
+        return shared_plan(self.plan_folder, key, lambda: self._draw(*key))
 
     def _draw(self, phase: int, epoch: int, window: int) -> EpochPlan:
         documents = _bounds(self.corpus.window(self._windows(phase, epoch)[window]))
@@ -143,7 +145,7 @@ class PreTrainingExamples(Dataset):
         key = (phase, epoch, window)
         if key not in self.lengths:
             exists = window < self.window_count(phase, epoch)
-            plan_only = exists and self.plan_files is not None  # without opening the text, which others may read
+            plan_only = exists and self.plan_folder is not None  # without opening the text, which others may read
             pairs = self._pairs(key) if plan_only else self.plan(*key)[1] if exists else None
             self.lengths[key] = None if pairs is None else pairs.pair_count
         return self.lengths[key]

@@ -17,31 +17,21 @@ from bert_hf.data.examples.sentence_pairs import EpochPlan
 _KEPT = 4  # files: batches that are read ahead may still need the windows before the newest
 
 
-class PlanFiles:
-    """A folder of plans on a local disk. Whoever asks for a plan first draws it; the others wait for the file."""
+def shared_plan(folder: Path, key: tuple[int, int, int], draw: Callable[[], EpochPlan]) -> EpochPlan:
+    """The plan of a window (phase, epoch, window), memory-mapped from its file in a folder on a local disk.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    Whoever asks for it first draws it; the others wait for the file.
+    """
+    path = folder / f"{'-'.join(map(str, key))}.npy"
+    try:
+        return _mapped(path)
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
 
-    def plan(self, key: tuple[int, int, int], draw: Callable[[], EpochPlan]) -> EpochPlan:
-        """The plan of a window (phase, epoch, window): memory-mapped from its file, which `draw` fills if needed."""
-        path = self.folder / f"{'-'.join(map(str, key))}.npy"
-        try:
-            return _mapped(path)
-        except FileNotFoundError:
-            self.folder.mkdir(parents=True, exist_ok=True)
-
-        with filelock.FileLock(self.folder / ".lock"):  # a process that dies releases it
-            if not path.is_file():
-                _write(path, draw())
-                self._remove_old()
-            return _mapped(path)
-
-    def _remove_old(self) -> None:
-        """Removes what no process is likely to need; one that does draws it again."""
-        files = sorted(self.folder.glob("*.npy"), key=lambda file: file.stat().st_mtime_ns)
-        for file in files[:-_KEPT]:
-            file.unlink()
+    with filelock.FileLock(folder / ".lock"):  # a process that dies releases it
+        if not path.is_file():
+            _write(path, draw())
+        return _mapped(path)
 
 
 def _write(path: Path, plan: EpochPlan) -> None:
@@ -50,6 +40,11 @@ def _write(path: Path, plan: EpochPlan) -> None:
         np.save(file, np.stack(plan).astype(np.int32))  # a window has fewer than 2³¹ sentences
     os.replace(temporary, path)
 
+    # What no process is likely to need; one that does draws it again
+    files = sorted(path.parent.glob("*.npy"), key=lambda file: file.stat().st_mtime_ns)
+    for old in files[:-_KEPT]:
+        old.unlink()
+
 
 def _mapped(path: Path) -> EpochPlan:
     columns = np.load(path, mmap_mode="r")
@@ -57,7 +52,7 @@ def _mapped(path: Path) -> EpochPlan:
 
 
 @contextlib.contextmanager
-def shared_plan_files(run: Path, first: bool, gather: Callable[[object], list]) -> Iterator[PlanFiles]:
+def shared_plan_folder(run: Path, first: bool, gather: Callable[[object], list]) -> Iterator[Path]:
     """Context manager: a temporary folder for the processes of this machine. Called by all ranks of a run.
 
     Args:
@@ -75,7 +70,7 @@ def shared_plan_files(run: Path, first: bool, gather: Callable[[object], list]) 
     host = socket.gethostname()
     folders = {host: folder for host, folder in gather((host, mine)) if folder}
     try:
-        yield PlanFiles(Path(folders[host]))
+        yield Path(folders[host])
     except Exception:
         mine = None  # other ranks may still read in it; the next start of the run removes it
         raise

@@ -7,6 +7,7 @@ resume. All its random draws come from `generator(seed, …)`, a counter-based g
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -170,6 +171,7 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
+@dataclass(eq=False)
 class RunSampler(Sampler[ExampleNumber]):
     """The examples of a run that one rank trains on, in order, starting anywhere.
 
@@ -189,26 +191,14 @@ class RunSampler(Sampler[ExampleNumber]):
         rank, ranks, batch_size: this rank, their number, and sequences in a micro-batch of each.
     """
 
-    def __init__(
-        self,
-        phases: tuple[Phase, ...],
-        window_length: WindowLength,
-        total: int,
-        seed: int,
-        start: int = 0,
-        *,
-        rank: int = 0,
-        ranks: int = 1,
-        batch_size: int = 1,
-    ):
-        self.phases = phases
-        self.window_length = window_length
-        self.total = total
-        self.seed = seed
-        self.start = start
-        self.rank = rank
-        self.ranks = ranks
-        self.batch_size = batch_size
+    phases: tuple[Phase, ...]
+    window_length: WindowLength
+    total: int
+    seed: int
+    start: int = 0
+    rank: int = 0
+    ranks: int = 1
+    batch_size: int = 1
 
     def __len__(self) -> int:
         return self.total // self.ranks

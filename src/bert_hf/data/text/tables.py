@@ -268,30 +268,22 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
 # ---- Parquet
 
 
-@contextlib.contextmanager
-def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file; an error of Arrow becomes an `InputError`."""
+def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
+    """The rows, all columns or some of them."""
     try:
         source = open_bytes(path) if is_url(path) or compression(path) else path
-        yield pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
+        file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
+        batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
+        numbered = enumerate(itertools.chain.from_iterable(batches), 1)
+        if class_names:
+            import datasets  # not for pre-training, whose workers need the text alone
+
+            features = datasets.Features.from_arrow_schema(file.schema_arrow)
+            numbered = ((number, with_class_names(row, features)) for number, row in numbered)
+        yield from numbered
     except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
         raise InputError(what, where=path, remedy="download it again") from None
-
-
-def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
-    """The rows, all columns or some of them."""
-    with _open_parquet(path) as file:
-        batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
-        numbered = enumerate(itertools.chain.from_iterable(batches), 1)
-        if not class_names:
-            yield from numbered
-            return
-
-        import datasets  # not for pre-training, whose workers need the text alone
-
-        features = datasets.Features.from_arrow_schema(file.schema_arrow)
-        yield from ((number, with_class_names(row, features)) for number, row in numbered)
 
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:

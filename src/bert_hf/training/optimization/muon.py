@@ -72,11 +72,6 @@ def orthogonalize_all(matrices: Iterable[Tensor], shapes: list[torch.Size], dtyp
         yield result
 
 
-def _whole(matrix: Tensor) -> Tensor:
-    """A matrix that FSDP2 shards, gathered on every rank."""
-    return matrix.full_tensor() if isinstance(matrix, DTensor) else matrix
-
-
 def _sharded_as(weight: Tensor, update: Tensor) -> Tensor:
     """This rank's part of an update that all ranks have."""
     if not isinstance(weight, DTensor):
@@ -151,12 +146,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-
-        self._adamw.step()
+        loss = self._adamw.step(closure)
         for group in self.param_groups:
             if "momentum" in group:
                 self._step_matrices(group)
@@ -165,7 +155,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _step_matrices(self, group: dict) -> None:
         rate = group["lr"]
         weights = [weight for weight in group["params"] if weight.grad is not None]
-        averages = (_whole(self._averaged_gradient(weight, group["momentum"])) for weight in weights)
+        averages = (self._averaged_gradient(weight, group["momentum"]) for weight in weights)
         updates = orthogonalize_all(averages, [weight.shape for weight in weights], self._dtype)
 
         for weight, update in zip(weights, updates, strict=True):
@@ -174,11 +164,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
             weight.add_(_sharded_as(weight, update), alpha=-rate * scale)
 
     def _averaged_gradient(self, weight: Any, momentum: float) -> Tensor:
-        """The gradients of a matrix, averaged with Nesterov's momentum; updates the momentum buffer."""
+        """The gradients of a whole matrix, averaged with Nesterov's momentum; updates the momentum buffer."""
         state = self.state[weight]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(weight)
 
         average = state["momentum_buffer"]
         average.lerp_(weight.grad, 1 - momentum)
-        return weight.grad.lerp(average, momentum)
+        averaged = weight.grad.lerp(average, momentum)
+        return averaged.full_tensor() if isinstance(averaged, DTensor) else averaged  # gathered where FSDP2 shards it
