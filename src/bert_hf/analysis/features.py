@@ -60,11 +60,7 @@ Text = tuple[str, str | None]  # a text, or a pair
 
 
 def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
-    """Every line of the plain text files and every row of the tables, in order, empty ones included.
-
-    Raises:
-        InputError: with file and line.
-    """
+    """Every line of the plain text files and every row of the tables, in order, empty ones included."""
     for path in expand(feature_args.train_file or []):
         if kind_of(path) in (".txt", ""):
             for _, line in read_lines(path):
@@ -176,11 +172,7 @@ def open_network(where: str | None, max_seq_length: int, model_class: type, head
 
 
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
-    """Loads the network by stock `AutoModel`; returns it and the settings that distinguish its features from others.
-
-    Raises:
-        InputError: see `open_network`; or there is no such layer.
-    """
+    """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
     where, length = feature_args.model_name_or_path, feature_args.max_seq_length
     model, tokenizer, _ = open_network(where, length, AutoModel, ("pooler.",))  # the pooler is not read
     depth = model.config.num_hidden_layers
@@ -209,11 +201,7 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
 
 
 def open_folder(output_args: OutputArguments, identity: dict) -> Path:
-    """Locks a folder that is new, empty, or holds (a part of) the same features.
-
-    Raises:
-        InputError: it contains other features (`--overwrite_output_dir` removes them), or files that are not ours.
-    """
+    """Locks a folder that is new, empty, or holds (a part of) the same features."""
     path = Path(str(output_args.output_dir))
     before = read_json_object(path / FEATURE_RECORD)
     if before is None:

@@ -34,11 +34,7 @@ _C = 0.1  # of the logistic regression on standardised states
 
 
 def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> int:
-    """Writes the rows of each fold, in place of an earlier probe's; returns the fewest training rows of a fold.
-
-    Raises:
-        InputError: the rows cannot be read, or are too few.
-    """
+    """Writes the rows of each fold, in place of an earlier probe's; returns the fewest training rows of a fold."""
     split_args = SplitArguments(train_file=files, text_column=text_column, label_column=label_column, folds=FOLDS)
     rows = read_rows_to_split(split_args)
     for old in (folder, folder.parent / "few_labels"):

@@ -48,11 +48,7 @@ class HeldOutText:
 
 
 def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: int, most: int) -> HeldOutText:
-    """The pairs and masks on which `pretrain.py` evaluates the same text with its default options.
-
-    Raises:
-        InputError: the text cannot be read.
-    """
+    """The pairs and masks on which `pretrain.py` evaluates the same text with its default options."""
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     window = corpus.window(corpus.windows()[0])
     pairs = len(window) > 1 and bool((window.sentences > 1).any())
@@ -188,9 +184,6 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     """At most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
 
     Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm.
-
-    Raises:
-        InputError: a line lacks a sentence.
     """
     by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
     for path in expand(files):

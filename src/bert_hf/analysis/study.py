@@ -333,11 +333,7 @@ class Study:
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
-    """The models of `--models`.
-
-    Raises:
-        InputError: there are none, an entry is not NAME=PATH, or a name is given twice.
-    """
+    """The models of `--models`."""
     models: dict[str, Model] = {}
     for entry in entries or [""]:
         assignment, *argv = shlex.split(entry) or [""]
@@ -351,11 +347,7 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
 
 
 def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | None, ...]:
-    """The sizes in ascending order, `all` (None) last.
-
-    Raises:
-        InputError: a size is not a number of rows that every training file has.
-    """
+    """The sizes in ascending order, `all` (None) last."""
     numbers = sorted({entry for entry in entries if entry != "all"})
     if not numbers:
         return (None,)
@@ -370,11 +362,7 @@ def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | 
 
 
 def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
-    """The numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data.
-
-    Raises:
-        InputError: there are none, though subsets of their rows are asked for.
-    """
+    """The numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data."""
     folder = study_args.folds_dir
     if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)

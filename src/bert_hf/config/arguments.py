@@ -178,11 +178,7 @@ class PrepareArguments:
         self.part()
 
     def part(self) -> tuple[int, int]:
-        """(i, n) of `--shard`.
-
-        Raises:
-            InputError: it is not i/n with 0 ≤ i < n.
-        """
+        """(i, n) of `--shard`."""
         if self.shard is None:
             return 0, 1
 

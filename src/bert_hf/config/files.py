@@ -14,11 +14,7 @@ MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a confi
 
 
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
-    """Checks a file named by the user without opening it: opening a pipe would wait for a writer.
-
-    Raises:
-        InputError: it is missing, not a regular file, or not readable.
-    """
+    """Checks a file named by the user without opening it: opening a pipe would wait for a writer."""
     path = Path(path)
 
     try:
@@ -39,11 +35,7 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 
 def check_writable(output_dir: str) -> str:
-    """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
-
-    Raises:
-        InputError: a file is in the way, the disk is full, or the permissions are missing.
-    """
+    """Writes and flushes a temporary file in the folder, or in the part of its path that exists."""
     place = Path(output_dir).expanduser().absolute()
     try:
         while not place.exists():
@@ -59,12 +51,7 @@ def check_writable(output_dir: str) -> str:
 
 
 def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
-    """The text of a small file named by the user.
-
-    Raises:
-        InputError: see `check_input_file`; or it is larger than `MAX_INPUT_FILE_BYTES`; or not UTF-8 (with line and
-            column).
-    """
+    """The text of a small file named by the user."""
     path = check_input_file(path, remedy)
     with open(path, "rb") as file:
         raw = file.read(MAX_INPUT_FILE_BYTES + 1)
@@ -75,11 +62,7 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
-    """The text of bytes that begin in a line of a file, after `column` bytes of it.
-
-    Raises:
-        InputError: they are not UTF-8; with line and column.
-    """
+    """The text of bytes that begin in a line of a file, after `column` bytes of it."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -106,9 +89,6 @@ def parse_json(
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
         options: of `json.loads`.
-
-    Raises:
-        InputError: it is not JSON; with line and column.
     """
     try:
         return json.loads(text, **options)

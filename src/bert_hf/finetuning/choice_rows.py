@@ -43,11 +43,7 @@ class ChoiceRow(NamedTuple):
 
 
 def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
-    """The parts of a multiple-choice task that files or a Hub dataset hold.
-
-    Raises:
-        InputError: with file and line.
-    """
+    """The parts of a multiple-choice task that files or a Hub dataset hold."""
     if task_args.train_file:
         rows = {part: file_rows(files) for part, files in task_args.files().items()}
     else:
@@ -76,9 +72,6 @@ def choice_row(row: Row) -> ChoiceRow:
 
     `choices` is a list, or columns choice0, choice1, …; the label is an index from 0 or a letter from A. No label, an
     empty one and -1 (as in SWAG's test rows) mean that it is not known.
-
-    Raises:
-        InputError: with file and line.
     """
     values = row.values
     choices = _choices(values)

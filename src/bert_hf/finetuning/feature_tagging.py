@@ -37,11 +37,7 @@ LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper na
 
 
 def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
-    """The hidden states of a row of table 7, for a BERT of this many layers: 0 is the output of the embeddings.
-
-    Raises:
-        InputError: the last four layers of a BERT that has fewer.
-    """
+    """The hidden states of a row of table 7, for a BERT of this many layers: 0 is the output of the embeddings."""
     if features.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
@@ -203,11 +199,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         self._features: dict[str, Tensor] = {}  # of each part, see `word_features`
 
     def make_network(self, bert: Any, args: FineTuningArguments) -> tuple[BiLstmTagger, str]:
-        """The tagger on a `BertModel`, and a line on its weights; sets rate, epochs and precision if not given.
-
-        Raises:
-            InputError: the BERT has fewer layers than are asked for.
-        """
+        """The tagger on a `BertModel`, and a line on its weights; sets rate, epochs and precision if not given."""
         set_seed(args.seed)
         tagger: Any = make_tagger(bert, str(self.task_args.feature_based), self.task_args.max_seq_length)
         self._tagger = tagger.to(args.device)

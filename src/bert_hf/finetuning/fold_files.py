@@ -33,11 +33,7 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
-    """The rows that are to be split.
-
-    Raises:
-        InputError: no file, no rows, rows without labels or, unless they are numbers, of one class only.
-    """
+    """The rows that are to be split."""
     if not split_args.train_file:
         raise InputError("no training data", where="--train_file", remedy="give files of labelled rows")
     columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
@@ -61,9 +57,6 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 
     Args:
         groups: (N,) of near-duplicates.
-
-    Raises:
-        InputError: a class has too few rows.
     """
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
@@ -81,9 +74,6 @@ def write_folds(
 
     Args:
         overwrite: the folder may hold an earlier split, which is removed first.
-
-    Raises:
-        InputError: it contains other files.
     """
     folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)
     folder.mkdir(parents=True, exist_ok=True)

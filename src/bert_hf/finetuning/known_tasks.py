@@ -183,9 +183,6 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     Args:
         task: a key of `TASKS` with `file_columns`.
         folder: of the benchmark's files, all of which must exist.
-
-    Raises:
-        InputError: the task has no such files; a file is missing; or a row is malformed (with file and line).
     """
     data = TASKS[task]
     if data.file_columns is None:
@@ -241,11 +238,7 @@ def _file_rows(path: Path, columns: Sequence[str] = ()) -> list[Row]:
 
 
 def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> LabelledTexts:
-    """The rows as labelled texts, with the task's names of classes.
-
-    Raises:
-        InputError: there are none, a row or a column is not complete, or a label is not one of the task's.
-    """
+    """The rows as labelled texts, with the task's names of classes."""
     if not rows:
         raise InputError("contains no rows of some part", where=path, remedy="download the file again")
     for row in rows:

@@ -53,9 +53,6 @@ def encode_texts(
     Args:
         labels: of each row: numbers of classes, or floats; None: inputs have no labels.
         long_texts: "head", "head_tail" or "windows".
-
-    Raises:
-        InputError: too few tokens for a text.
     """
     special = 2 if rows.pairs is None else 3
     available = max_seq_length - special

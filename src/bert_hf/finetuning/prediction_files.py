@@ -107,9 +107,6 @@ def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterat
 
     A line of a .txt without tabs is a text. Where words are tagged, a file whose first line ends with one of the
     model's labels is a CoNLL file, whatever its name.
-
-    Raises:
-        InputError: with file and line.
     """
     encoding = prediction_args.encoding
     for path in expand(prediction_args.test_file or []):

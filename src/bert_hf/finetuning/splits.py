@@ -188,9 +188,6 @@ def folds(
         groups: (N,) of near-duplicates.
         count: two folds or more.
         validation_percentage: of all rows; the test rows are 100 / count %.
-
-    Raises:
-        InputError: a class has too few rows that differ in their words.
     """
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):

@@ -54,11 +54,7 @@ class DownstreamTask(ABC):
     @classmethod
     @abstractmethod
     def read(cls, task_args: TaskArguments) -> dict[str, Any]:
-        """The rows of files or of a Hub dataset, by part, checked.
-
-        Raises:
-            InputError: with file and line.
-        """
+        """The rows of files or of a Hub dataset, by part, checked."""
 
     @classmethod
     def groups(cls, rows: Any) -> np.ndarray:
@@ -76,9 +72,6 @@ class DownstreamTask(ABC):
 
         Validation rows that are not given are split off, and so are test rows where neither are given (if
         `splits_test`): a run with validation rows alone is judged by these.
-
-        Raises:
-            InputError: there are too few rows to split off.
         """
         if "validation" in parts:
             return parts
@@ -103,11 +96,7 @@ class DownstreamTask(ABC):
 
     @classmethod
     def source(cls, task_args: TaskArguments) -> str:
-        """Where the rows come from, in words.
-
-        Raises:
-            InputError: neither files nor a Hub dataset are named.
-        """
+        """Where the rows come from, in words."""
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:

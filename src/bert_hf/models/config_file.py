@@ -23,11 +23,7 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def read_checked_config(path: str | Path) -> BertConfig:
-    """The configuration in a JSON file: of a model to be made, or of a checkpoint.
-
-    Raises:
-        InputError: a value is wrong; with its line.
-    """
+    """The configuration in a JSON file: of a model to be made, or of a checkpoint."""
     path = Path(path)
     text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
     content = parse_json(text, path, "fix the file")
@@ -45,9 +41,6 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     Args:
         vocab_size: replaces that of the file.
         dropout: replaces both dropout probabilities.
-
-    Raises:
-        InputError: no file is named; see `read_checked_config`; or it asks for code.
     """
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
@@ -60,11 +53,7 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
 
 
 def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig:
-    """The configuration of a checkpoint: a folder or a Hub id. `dropout` replaces both dropout probabilities.
-
-    Raises:
-        InputError: it is not that of a BERT.
-    """
+    """The configuration of a checkpoint: a folder or a Hub id. `dropout` replaces both dropout probabilities."""
     with _config_errors(where, "check the path or id"):
         config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
     return _with_dropout(config, dropout)

@@ -339,11 +339,7 @@ def _without_place(model, unexpected: Iterable[str]) -> list[str]:
 
 
 def read_weights(folder: Path) -> dict:
-    """The tensors of a run's checkpoint, on the CPU, from safetensors alone.
-
-    Raises:
-        InputError: see `weight_files`; or a file is damaged.
-    """
+    """The tensors of a run's checkpoint, on the CPU, from safetensors alone."""
     from safetensors.torch import load_file
 
     tensors = {}
@@ -357,11 +353,7 @@ def read_weights(folder: Path) -> dict:
 
 
 def load_weights(model, folder: Path) -> None:
-    """Loads the weights of a checkpoint of the same run into a model: all of them, and nothing else.
-
-    Raises:
-        InputError: see `read_weights`; or they are another model's.
-    """
+    """Loads the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
     try:
         left = model.load_state_dict(read_weights(folder), strict=False)
         tied = getattr(model, "all_tied_weights_keys", {})  # saved once

@@ -68,11 +68,7 @@ def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
 
 
 def find_prefix(where: str | Path) -> Path:
-    """The prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder.
-
-    Raises:
-        InputError: there is none, or more than one.
-    """
+    """The prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder."""
     path = Path(str(where).removesuffix(".index"))
     if not path.is_dir():
         if not Path(f"{path}.index").is_file():
@@ -140,9 +136,6 @@ def convert(prefix: Path, config: BertConfig) -> BertPreTrainedModel:
 
     Two heads of pre-training make a `BertForPreTraining`, those of run_classifier.py and run_squad.py the class of
     their task; `config` takes the number of classes from the weights.
-
-    Raises:
-        InputError: the variables are not those of a BERT of this configuration, or a file is damaged.
     """
     bundle = TensorBundle(prefix)
     variables = [name for name in sorted(bundle.shapes) if not _OPTIMIZER.search(name)]

@@ -43,11 +43,7 @@ def planned_config(model_args: ModelArguments) -> BertConfig:
 def make_model(
     model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BertForPreTraining:
-    """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint.
-
-    Raises:
-        InputError: neither exists, the checkpoint is not a BERT, or tokenizer or sequence length do not match it.
-    """
+    """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint."""
     set_seed(seed)
     checkpoint = model_args.model_name_or_path
     where = checkpoint or model_args.config_name

@@ -60,11 +60,7 @@ def with_masked_positions(inputs: dict) -> dict:
 
 
 def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
-    """Losses from the full logits of a stock model, at the masked positions (M,) alone.
-
-    Raises:
-        InputError: the model has not both heads.
-    """
+    """Losses from the full logits of a stock model, at the masked positions (M,) alone."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
     for name, needed in (("prediction_logits", labels), ("seq_relationship_logits", pair_labels)):

@@ -52,9 +52,6 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
     """What is evaluated without training: the checkpoint that is named, else the finished run in the output folder.
 
     The run there is also evaluated if it began with the checkpoint that is named, as in the command that trained it.
-
-    Raises:
-        InputError: there is no finished run, or the output folder contains a run other than the checkpoint's.
     """
     folder = Path(args.output_dir or "")
     record = read_record(folder / RUN_RECORD)

@@ -75,9 +75,6 @@ def planned_steps(
 
     Args:
         seconds_per_step: measures the speed at a sequence length.
-
-    Raises:
-        InputError: not even one step fits.
     """
     if (recorded := _recorded_steps(args, example_args, model_args)) is not None:
         return recorded

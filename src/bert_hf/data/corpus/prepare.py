@@ -74,14 +74,14 @@ def prepare(
 def _shard_settings(
     inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
 ) -> dict:
-    """Settings that determine a shard's bytes, besides its text. A corpus made without a named column has no such key."""
+    """Settings that determine a shard's bytes, besides its text."""
     column = getattr(inputs[0], "text_column", None) if inputs else None
     return {
         "format": FORMAT,
         "tokenizer": tokenizer_checksum(tokenizer),
         "language": language,
         "vocab_size": len(tokenizer),
-        **({"text_column": column} if column else {}),
+        **({"text_column": column} if column else {}),  # without it a corpus keeps its fingerprint
         **options,
     }
 

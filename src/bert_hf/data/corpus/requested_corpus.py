@@ -55,11 +55,7 @@ def sentence_language(corpus_args: TextArguments) -> str | None:
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
-    """The folder made by `prepare` (or the URL of one) that is named, if nothing else is.
-
-    Raises:
-        InputError: its preparation was not finished.
-    """
+    """The folder made by `prepare` (or the URL of one) that is named, if nothing else is."""
     if not paths or len(paths) != 1:
         return None
     path = paths[0]
@@ -81,11 +77,7 @@ def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one).
-
-    Raises:
-        InputError: the sample contains no text.
-    """
+    """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one)."""
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
@@ -148,11 +140,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
 def load_or_prepare_corpus(
     corpus_args: TextArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
 ) -> Corpus:
-    """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache.
-
-    Raises:
-        InputError: it was prepared with another tokenizer.
-    """
+    """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache."""
     if folder := prepared_folder(files):
         corpus = open_prepared(corpus_args, folder)
         corpus.check_tokenizer(tokenizer)

@@ -31,9 +31,6 @@ class TextCorpus(Window):
         texts: one document each; documents without a token are left out.
         tokenizer: gives the ids.
         language: for the sentence splitter (ISO 639); None: a line is a sentence.
-
-    Raises:
-        InputError: the texts contain no token.
     """
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
@@ -72,9 +69,6 @@ def open_corpus(
     Args:
         source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
-
-    Raises:
-        InputError: several data sets, or another tokenizer than the corpus was prepared with.
     """
     if isinstance(source, str | Path):
         source = Corpus(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
@@ -92,11 +86,7 @@ def open_corpus(
 
 
 def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
-    """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
-
-    Raises:
-        InputError: a row has no such column, or something other than text in it.
-    """
+    """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings)."""
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 

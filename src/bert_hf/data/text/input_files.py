@@ -51,9 +51,6 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
     Args:
         folders: folders are accepted, and remain as they are.
-
-    Raises:
-        InputError: a path or a glob names no file, or an empty one.
     """
     files = []
     for pattern in patterns:

@@ -63,9 +63,6 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
 
     Args:
         encoding: None: UTF-8.
-
-    Raises:
-        InputError: bytes that are not of this encoding (UTF-8: with line and column), or a damaged compressed file.
     """
     if encoding is None:
         for number, _, raw, _ in _raw_lines(path):

@@ -50,11 +50,7 @@ class TextFile:
             return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
     def read(self) -> Iterator[Piece]:
-        """Its documents.
-
-        Raises:
-            InputError: what is wrong with it, and in which line.
-        """
+        """Its documents."""
         with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
             if kind_of(self.path) in (".txt", ""):
                 yield from read_plain(self.path)
@@ -112,9 +108,6 @@ def hub_rows(
 
     Args:
         dataset: its id or folder, or the `datasets.Dataset` of each split.
-
-    Raises:
-        InputError: it cannot be loaded, or has no rows in a split `train`.
     """
     import datasets
 

@@ -61,9 +61,6 @@ def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) 
     Args:
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
         like: the columns of another file. If there are two, a file of two columns with other names has no header.
-
-    Raises:
-        InputError: unknown kind, or content that is not of this kind; with the line.
     """
     kind, where = kind_of(path), mask_secrets(path)
     if kind == ".parquet":
@@ -78,11 +75,7 @@ def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) 
 
 
 def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str] = ()) -> list[Row]:
-    """The rows of small tables, in the order of the files (paths, globs, URLs).
-
-    Raises:
-        InputError: see `read_rows`; or a file has no rows.
-    """
+    """The rows of small tables, in the order of the files (paths, globs, URLs)."""
     rows: list[Row] = []
     for path in expand(files):
         before = len(rows)
@@ -120,11 +113,7 @@ def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool =
 
 
 def text_of(row: Row, column: str) -> str | None:
-    """The text in a column; None for null.
-
-    Raises:
-        InputError: there is no such column, or it contains no text.
-    """
+    """The text in a column; None for null."""
     value = row.values.get(column, 0)
     if isinstance(value, str):
         return whole_text(value)
@@ -149,9 +138,6 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
 
     Args:
         only_strings: False: by its name alone.
-
-    Raises:
-        InputError: there is no such column.
     """
     if column := usual_column(row.values, TEXT_NAMES):
         return column

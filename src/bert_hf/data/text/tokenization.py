@@ -210,11 +210,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
 def _check_normalization(
     tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
 ) -> None:
-    """Rejects options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)
-
-    Raises:
-        InputError: the option would silently have no effect.
-    """
+    """Rejects options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)"""
     normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return
@@ -243,11 +239,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
 ) -> None:
-    """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids.
-
-    Raises:
-        InputError: a special token is missing, or an id is not below `model_vocab_size`.
-    """
+    """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids."""
     where = where or tokenizer.name_or_path or "tokenizer"
     for name in ("pad", "unk", "cls", "sep", "mask"):
         if getattr(tokenizer, f"{name}_token_id", None) is None:
@@ -293,9 +285,6 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
         SentencePiece         ▁play  ing    ▁the        True False True
 
     The vocabulary tells which of these it is: by the mark that most of its tokens begin with.
-
-    Raises:
-        InputError: no token has any of these marks.
     """
     vocabulary = tokenizer.get_vocab()
     count = {mark: sum(token.startswith(mark) for token in vocabulary) for mark in ("##", "Ġ", "▁")}

@@ -67,9 +67,6 @@ def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
     """The splits train, validation and test, as far as they exist, of a Hub dataset with SQuAD's columns.
 
     The columns are those of `rajpurkar/squad` and `rajpurkar/squad_v2`; a test split needs no `answers`.
-
-    Raises:
-        InputError: it cannot be loaded, has other columns, or an answer is not in its context.
     """
     return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
 
@@ -170,20 +167,12 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
 
 
 def read_predictions(path: str) -> dict[str, str]:
-    """Answer texts by question id (`predictions.json`), "" for no answer.
-
-    Raises:
-        InputError: it is not a JSON object of texts.
-    """
+    """Answer texts by question id (`predictions.json`), "" for no answer."""
     return _by_id(path, lambda text: isinstance(text, str), "question id to answer text")
 
 
 def read_odds(path: str) -> dict[str, float]:
-    """Odds that a question has no answer, by its id (`null_odds.json`): any finite numbers, larger if less likely.
-
-    Raises:
-        InputError: it is not a JSON object of finite numbers.
-    """
+    """Odds that a question has no answer, by its id (`null_odds.json`): any finite numbers, larger if less likely."""
     odds = _by_id(path, lambda value: type(value) in (int, float) and math.isfinite(value), "question id to a number")
     return {name: float(value) for name, value in odds.items()}
 
@@ -197,11 +186,7 @@ def _by_id(path: str, is_right: Callable[[Any], bool], shape: str) -> dict:
 
 
 def read_json(path: str | Path) -> Any:
-    """The content of a JSON file, also .gz and .xz.
-
-    Raises:
-        InputError: it cannot be read, is not UTF-8 or not JSON.
-    """
+    """The content of a JSON file, also .gz and .xz."""
     if not is_url(path):
         check_input_file(path)
     with access_errors(path, remedy="check the file"), open_bytes(path) as file:

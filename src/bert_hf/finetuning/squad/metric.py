@@ -143,9 +143,6 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
     Args:
         data: questions with their gold answers.
         predictions, odds: JSON objects by question id.
-
-    Raises:
-        InputError: a file cannot be read, or a prediction has no odds.
     """
     questions = read_questions([data], check_answers=False)
     texts = read_predictions(predictions)

@@ -87,9 +87,6 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
     has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document. Rows:
     one sentence each, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
     `document_id`.
-
-    Raises:
-        InputError: with file and line.
     """
     tagged = TaggedSentences()
     for path in expand(files):
@@ -107,11 +104,7 @@ def _check_no_names(names: Sequence[str] | None) -> None:
 
 
 def read_tagged_hub(name: Any, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
-    """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
-
-    Raises:
-        InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
-    """
+    """The splits train, validation and test, those that exist, of a tagged Hub dataset or a folder of its files."""
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
@@ -220,11 +213,7 @@ def _column(row: Row, usual: tuple[str, ...]) -> str:
 def _words_and_tags(
     row: Row, word_column: str, tag_column: str, names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Words and tag names of a row.
-
-    Raises:
-        InputError: not lists of equal length, words that are not strings, numbers as tags without names for them.
-    """
+    """Words and tag names of a row."""
     words, tags = row.values.get(word_column) or [], row.values.get(tag_column) or []
     are_lists = isinstance(words, list) and isinstance(tags, list) and all(isinstance(word, str) for word in words)
     if not are_lists or len(words) != len(tags):
@@ -253,11 +242,7 @@ def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
-    """Checks that the training rows have every label.
-
-    Raises:
-        InputError: with file and line of the first one.
-    """
+    """Checks that the training rows have every label."""
     training_labels = set(labels)
     for sentence, tags in enumerate(rows.tags):
         for word, tag in enumerate(tags):

@@ -220,9 +220,6 @@ def check_optimizer(args: Any) -> None:
 
     Args:
         args: `TrainingArguments`, or the values of the options before one is built.
-
-    Raises:
-        InputError: the optimizer or one of its options is unknown, or it does not work under this engine.
     """
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]

@@ -98,11 +98,7 @@ def schedule_identity(args: Any) -> dict[str, Any]:
 
 
 def check_schedule(args: Any, kwargs: dict | None) -> None:
-    """Makes the schedule for a long run, to find an unknown name and arguments that it does not take.
-
-    Raises:
-        InputError: names the option.
-    """
+    """Makes the schedule for a long run, to find an unknown name and arguments that it does not take."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 
