@@ -9,7 +9,6 @@ completes the folder. With `--deduplicate exact|near` documents that equal an ea
 
 import sys
 import time
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -37,7 +36,6 @@ from bert_hf.errors import one_line_errors
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
-ROOT = Path(__file__).parents[1]
 PREPARING_ARGUMENTS = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
 
 
@@ -89,8 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "
           f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens in {seconds:.1f} s")  # fmt: skip
     print(f"{size / manifest['tokens']:.2f} bytes per token, unknown tokens {manifest['unknown_share']:.4%}")
-    config = "configs/pretrain/bert-mini-cpu.yaml"
-    print(f"next: {next_command(ROOT, 'pretrain', config, train_file=folder)}")
+    print("next:", next_command("pretrain", "--config", "bert-mini-cpu", "--train_file", folder))
     return 0
 
 

@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, longer)
     report.print_start(resumed=run_start.checkpoint is not None)
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
-    report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to, default_config=DEFAULT)
+    report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to)
     return 0
 
 

@@ -5,7 +5,6 @@ python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --vocab_size 30522
 
 import sys
 import time
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -24,7 +23,6 @@ from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
-ROOT = Path(__file__).parents[1]
 # Options that decide, besides files, which text prepare.py reads and how
 TEXT_OPTIONS = ("dataset_name", "dataset_config_name", "text_column", "language", "sentence_per_line", "num_proc")
 
@@ -64,9 +62,9 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    files = {"train_file": text_args.train_file} if text_args.train_file else {}
-    paths = {"tokenizer_name": folder, **files, "output_dir": "runs/corpus"}
-    print("next:", next_command(ROOT, "prepare", None, *text_args.given(*TEXT_OPTIONS), **paths))
+    words = ["--tokenizer_name", folder, *text_args.given(*TEXT_OPTIONS), "--output_dir", "runs/corpus"]
+    files = ["--train_file", *text_args.train_file] if text_args.train_file else []
+    print("next:", next_command("prepare", *files, *words))
     return 0
 
 

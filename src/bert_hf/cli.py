@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
 from bert_hf.config.short_help import answer, first_line
@@ -76,10 +76,14 @@ def _run(name: str, words: list[str]) -> int:
 
     trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
     if trains and not {"--help", "-h"} & set(words):
-        parser = _Parser(add_help=False, allow_abbrev=False)
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         parser.add_argument("--accelerate_config")
         parser.add_argument("--num_processes", type=int)
-        machine, words = parser.parse_known_args(words)
+        try:
+            machine, words = parser.parse_known_args(words)
+        except argparse.ArgumentError as error:
+            remedy = "`bert-hf --help` shows an example"
+            raise InputError(str(error), where="command line", remedy=remedy) from None
         processes = _number_of_processes(machine.num_processes, machine.accelerate_config)
         if machine.accelerate_config is not None or processes > 1:
             return launch(script, words, find_machine(machine.accelerate_config or "ddp"), processes)
@@ -97,13 +101,6 @@ def load_recipe(script: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are `InputError`s."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(message, where="command line", remedy="`bert-hf --help` shows an example")
 
 
 def _number_of_processes(given: int | None, machine: str | None) -> int:
@@ -171,20 +168,14 @@ def environment() -> str:
     import torch
 
     names = "bert-hf torch transformers accelerate datasets tokenizers huggingface_hub deepspeed".split()
-    lines = [f"{name}: {_version(name)}" for name in names]
+    versions = {package.name: package.version for package in metadata.distributions()}
+    lines = [f"{name}: {versions.get(name, 'not installed')}" for name in names]
     if torch.cuda.is_available():
         gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
         lines.append(f"devices: {', '.join(gpus)}")
     else:
         lines.append(f"device: CPU, {os.cpu_count()} cores")
     return "\n".join([*lines, f"python: {platform.python_version()}", f"system: {platform.platform()}"])
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 if __name__ == "__main__":

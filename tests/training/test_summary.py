@@ -11,7 +11,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from helpers.argument_classes import FINETUNE
 from helpers.recipe_runs import recipe
 from tiny import tiny_config, tiny_tokenizer
 
@@ -27,7 +26,7 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.training import command_line, pretraining_report, run
+from bert_hf.training import pretraining_report, run
 from bert_hf.training.pretraining_report import PreTrainingReport, perplexity, report_heldout
 from bert_hf.training.publishing.pretraining_card import pretraining_card, untrained_positions
 
@@ -46,7 +45,7 @@ def reference(majority, pairs):
 
 
 def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
-    monkeypatch.setattr(pretraining_report, "rank0_value", lambda mine, args: mine or {"measured": "elsewhere"})
+    monkeypatch.setattr(pretraining_report, "rank0_value", lambda mine: mine or {"measured": "elsewhere"})
     monkeypatch.setattr(pretraining_report, "pretraining_baselines", lambda *args: {"measured": "here"})
     monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
     for rank, measured in enumerate(("here", "elsewhere")):
@@ -74,30 +73,14 @@ def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, p
 # ---- the next command
 
 
-def test_the_next_command_parses(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    paths = {"model_name_or_path": "runs/a run", "output_dir": "runs/a run-spam"}
-    command = command_line.next_command(
-        ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **paths
-    )
-    words = shlex.split(command)
-    assert words[:5] == ["accelerate", "launch", "--config_file", "accelerate_config.yaml",
-                         "recipes/finetune_classification.py"]  # fmt: skip
-    asked, args = parse(FINETUNE, words[5:])
-    assert (asked.model_name_or_path, args.output_dir) == ("runs/a run", "runs/a run-spam")
-    assert args.learning_rate is None  # chosen by the model's width
-    assert all(Path(path).is_file() for path in asked.train_file)
-
-
 def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("body,id\n" + "Ein Satz hier. Noch einer.,x\n" * 4)
     text = ["--train_file", "*.csv", "--text_column", "body", "--language", "de", "--sentence_per_line", "true"]
     assert recipe("train_tokenizer")([*text, "--output_dir", "t", "--cache_dir", "cache"]) == 0
     words = shlex.split(capsys.readouterr().out.split("next: ")[1])
-    assert Path(words[0]).name == "python"
-    assert Path(words[1]).resolve() == ROOT / "recipes/prepare.py"
+    assert Path(words[0]).name == "bert-hf"
+    assert words[1] == "prepare"
 
     tokenizer, corpus, *_, output = parse(PREPARING, words[2:])
     assert corpus == TextArguments(train_file=["*.csv"], text_column="body", language="de", sentence_per_line=True)
@@ -125,10 +108,7 @@ def test_bits_per_character_do_not_depend_on_the_vocabulary(size):
 
 # ---- the command on the card
 
-SCRIPT = (
-    "from bert_hf.training.command_line import command_line\n"
-    "print('LINE', command_line('configs/pretrain/default.yaml'))\n"
-)
+SCRIPT = "from bert_hf.training.command_line import command_line\nprint('LINE', command_line())\n"
 ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.executable).parent)) or "accelerate"]
 
 
@@ -137,7 +117,7 @@ ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.execu
     [
         (["launch", "--config_file", "one.yaml"], ["--seed", "1"],
          "accelerate launch --config_file one.yaml a.py --seed 1"),
-        (None, [], "python a.py --config configs/pretrain/default.yaml"),
+        (None, [], "python a.py"),
     ],
 )  # fmt: skip
 def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, expected):

@@ -201,29 +201,21 @@ def _line(cells: list[str]) -> str:
 
 
 def draw(scores: dict[str, Scores], path: Path) -> None:
-    """One panel per metric: mean ± standard deviation of each model by training rows, baselines as dashed lines."""
+    """One panel per metric: mean ± standard deviation by training rows, of each model and of baselines (dashed)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(scores), squeeze=False)[0]
     for panel, (title, one) in zip(panels, scores.items(), strict=True):
         places = np.arange(len(_sizes(one)))
-        models = [name for name in one if not name.startswith(_BASELINE)]
-        shift = 0.08 * (np.arange(len(models)) - (len(models) - 1) / 2)  # so that error bars do not hide each other
-        for offset, name in zip(shift, models, strict=True):
-            means, deviations = zip(*map(mean_and_deviation, one[name].values()), strict=True)
+        for number, (name, by_size) in enumerate(one.items()):
+            means, deviations = zip(*map(mean_and_deviation, by_size.values()), strict=True)
             errors = [deviation or 0.0 for deviation in deviations]
-            panel.errorbar(places + offset, means, yerr=errors, label=name, marker="o", capsize=4)
-
-        # One size alone has no line to draw: the baseline then goes across the panel
-        edges = np.array([-0.5, 0.5]) if len(places) == 1 else places
-        for name in [name for name in one if name not in models]:
-            means = [mean_and_deviation(values)[0] for values in one[name].values()]
-            label = name.replace("_", ": ", 1)
-            panel.plot(edges, np.resize(means, len(edges)), linestyle="--", linewidth=1, label=label)
+            line = "--" if name.startswith(_BASELINE) else "-"
+            beside = places + 0.05 * number  # so that error bars do not hide each other
+            panel.errorbar(beside, means, yerr=errors, label=name, marker="o", capsize=4, linestyle=line)
 
         panel.set_xticks(places, [_size(size) for size in _sizes(one)])
-        panel.set_xlim(-0.5, len(places) - 0.5)
         panel.set_xlabel("labelled training rows")
         panel.set_ylabel(title)
         panel.grid(alpha=0.25)

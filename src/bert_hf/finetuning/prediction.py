@@ -144,12 +144,14 @@ class TextPredictor(Predictor):
     """Classes of texts or of pairs of texts, or numbers."""
 
     auto_class = AutoModelForSequenceClassification
+    columns = ("label", "score")
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         super().__init__(model, tokenizer, options)
         self.regression = model.config.problem_type == "regression"
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
-        self.columns = ("score",) if self.regression else ("label", "score")
+        if self.regression:
+            self.columns = ("score",)
         self._columns: Columns | None = None
 
     def read(self, row: Row) -> tuple[str, str | None]:
@@ -202,10 +204,7 @@ class MaskPredictor(TextPredictor):
     """The likeliest word for each [MASK] of a text."""
 
     auto_class = AutoModelForMaskedLM
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
-        super().__init__(model, tokenizer, options)
-        self.columns = ("words", "scores")
+    columns = ("words", "scores")
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """(masks of the batch, vocabulary): the head reads the masks alone."""

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.checkpoints.trainer_state import layout
-from bert_hf.training.command_line import command_line, program
+from bert_hf.training.command_line import command_line, next_command
 from bert_hf.training.distributed import agree, end_start
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
@@ -281,8 +280,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
-            words = [program("bert-hf"), "predict", str(args.output_dir), "NEW.csv", "--output", "OUT.csv"]
-            lines.append(f"next: {shlex.join(words)}")
+            lines.append(f"next: {next_command('predict', str(args.output_dir), 'NEW.csv', '--output', 'OUT.csv')}")
         print("\n".join(line for line in lines if line), flush=True)
 
 

@@ -111,7 +111,9 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
         check_no_foreign_files(folder, args.overwrite_output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
-    _remove_temporary_files(folder)
+    for path in folder.glob(".*"):  # what a killed process was writing; no other process writes now
+        if _TEMPORARY.fullmatch(path.name) and path.is_file():
+            path.unlink()
 
     # A new run, in place of another one if that is asked for
     record = read_record(folder / RUN_RECORD)  # again: another process may have written it before the lock was taken
@@ -197,7 +199,8 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     check_checkpoint_compatible(manifest, args)
     recorded = manifest.get("identity")  # a Trainer in a program of one's own records none
     if recorded:
-        same_length = _has_phases(identity)  # in a longer run, the sequence length would change at other steps
+        # In a longer run, a sequence length that changes at a share of the steps would change at others
+        same_length = bool((identity.get("examples") or {}).get("long_seq_length"))
         before, now = (each if same_length else _without_length(each) for each in (recorded, identity))
         if different := differences(before, now):
             raise InputError(
@@ -206,11 +209,6 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
                 remedy="--model_name_or_path begins a new run with its weights",
             )
     return name
-
-
-def _has_phases(identity: dict) -> bool:
-    """True for a pre-training run whose sequence length changes at a share of its steps."""
-    return bool((identity.get("examples") or {}).get("long_seq_length"))
 
 
 def _without_length(identity: dict) -> dict:
@@ -284,13 +282,6 @@ def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECO
 def holds_something(folder: Path) -> bool:
     """True where a folder holds more than a lock and temporary files."""
     return any(path.name != LOCK and not _TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
-
-
-def _remove_temporary_files(folder: Path) -> None:
-    """Removes what a killed process was writing; the lock guarantees that no other process writes now."""
-    for path in folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file():
-            path.unlink()
 
 
 def _remove_run(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
@@ -66,17 +65,16 @@ class PreTrainingReport:
             f"machine: {run.describe_machine(args)}"
         )
 
-    def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
+    def save_and_print(self, trained: dict, after: dict, *, push_to: str | None) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.
 
         Args:
             trained: metrics of the training. after: of the held-out examples.
-            default_config: the YAML file of a command without options (see `command_line`).
         """
         args = self.args
         card = pretraining_card(
             args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
-            run.describe_machine(args), command_line(default_config),
+            run.describe_machine(args), command_line(),
         )  # fmt: skip
         card.example = masked_sentence(self.evaluation, self.collator.tokenizer)
         run.finish(

@@ -81,12 +81,16 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
-    ModelCard(_without_tokens(text.content) + "\n").save(folder / "README.md")
+    content = mask_secrets(_TOKEN.sub("(token)", text.content))
+    if token := huggingface_hub.get_token():
+        content = content.replace(token, "(token)")
+    ModelCard(content + "\n").save(folder / "README.md")
 
 
 def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
+    licence = card.model_license and re.sub(r"[^a-z0-9.]+", "-", card.model_license.lower()).strip("-")
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results
@@ -97,7 +101,8 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
         library_name="transformers" if card.stock else None,
         pipeline_tag=card.pipeline_tag if card.stock else None,
         language=card.language,
-        **_licence(card.model_license),
+        license=licence if licence is None or licence in _LICENCES else "other",
+        license_name=None if licence in _LICENCES else licence,
         base_model=card.base_model,
         datasets=[card.dataset] if card.dataset else None,
         tags=["bert", "bert_hf"],
@@ -127,14 +132,6 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     columns = sorted({column for column, _, _ in results}, key=list(_COLUMNS.values()).index)
     body = [[metric, *(row.get(column, "") for column in columns)] for metric, row in rows.items()]
     return [["metric", *columns], *body]
-
-
-def _without_tokens(text: str) -> str:
-    """Replaces tokens and passwords."""
-    text = mask_secrets(_TOKEN.sub("(token)", text))
-    if token := huggingface_hub.get_token():
-        text = text.replace(token, "(token)")
-    return text
 
 
 def _cell(value: Any) -> str:
@@ -169,16 +166,6 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
     return f"the text given by {option} ({shorten_list(names)})"
-
-
-def _licence(given: str | None) -> dict[str, Any]:
-    """The licence given by the user, as front matter."""
-    if given is None:
-        return {}
-    name = given.strip().lower().replace(" ", "-")
-    if name in _LICENCES:
-        return {"license": name}
-    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", name).strip("-")}
 
 
 def hub_id(name: str | None) -> str | None:

@@ -22,8 +22,7 @@ def create_repository(folder: Path, repo_id: str, *, private: bool | None = None
     Raises:
         InputError: the Hub rejected the request.
     """
-    _set_timeout()
-    with _push_errors(folder, repo_id):
+    with _hub(folder, repo_id):
         full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision and revision != "main" and not revision.startswith("refs/"):
             huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
@@ -39,9 +38,7 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
     Raises:
         InputError: the Hub rejected the request.
     """
-    _set_timeout()
-
-    with _push_errors(folder, repo_id):
+    with _hub(folder, repo_id):
         commit = huggingface_hub.upload_folder(
             repo_id=repo_id,
             folder_path=folder,
@@ -54,8 +51,16 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def _push_errors(folder: Path, repo_id: str) -> Iterator[None]:
-    """Turns whatever the Hub's client raises into an `InputError` that says where the model is."""
+def _hub(folder: Path, repo_id: str) -> Iterator[None]:
+    """Gives the Hub's client a timeout, and turns its errors into an `InputError` that says where the model is.
+
+    Its other settings are kept: hooks (among them offline mode), redirects. The class comes from the present client,
+    because huggingface_hub 1 uses httpx and 2 uses httpx2. A factory is set and not a client, because huggingface_hub
+    closes its client after a failed connection and makes another.
+    """
+    stock = huggingface_hub.get_session()
+    options: dict = {"event_hooks": stock.event_hooks, "follow_redirects": True, "timeout": TIMEOUT}
+    huggingface_hub.set_client_factory(lambda: type(stock)(**options))
     try:
         yield
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
@@ -64,15 +69,3 @@ def _push_errors(folder: Path, repo_id: str) -> Iterator[None]:
             where=repo_id,
             remedy=f"the model is saved in {folder}; check `hf auth login`, your permissions and the network",
         ) from None
-
-
-def _set_timeout() -> None:
-    """Gives the Hub's HTTP client a timeout and keeps its other settings: hooks (among them offline mode), redirects.
-
-    The class comes from the present client, because huggingface_hub 1 uses httpx and 2 uses httpx2. A factory is set
-    and not a client, because huggingface_hub closes its client after a failed connection and makes another.
-    """
-    stock = huggingface_hub.get_session()
-    client_class = type(stock)
-    hooks = stock.event_hooks
-    huggingface_hub.set_client_factory(lambda: client_class(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT))
