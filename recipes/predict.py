@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     predictor = prediction_args.load()
 
     # 2. Rows → predictions → file, in windows
-    with tqdm(unit=" rows", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(unit=" rows", unit_scale=True, leave=False, disable=not sys.stderr.isatty()) as bar:
         rows = write_predictions(predictor, prediction_args, bar)
     logger.info(f"predictions: {prediction_args.output}, {rows:,} rows")
     return 0

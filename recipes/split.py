@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     print(rows.line(split_args.problem_type))
     print(describe_groups(groups))
     print(table_of_parts(made, split_args.problem_type == "regression"))
+    print(f"folds: {output_args.output_dir}")
     return 0
 
 

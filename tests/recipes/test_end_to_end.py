@@ -217,7 +217,7 @@ def test_finetune(place, pretrained, capsys):
     assert finetune(place) == 0
     said = capsys.readouterr().out
     assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
-    assert "this model    majority       words  characters" in said
+    assert "this model  majority  linear SVM on words  linear SVM on characters" in said
     metrics = json.loads((place / "spam/all_results.json").read_text())
     assert {
         "eval_f1",
