@@ -17,7 +17,6 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
-from bert_hf.config.hardware import cpu_threads
 from bert_hf.config.parser import option
 from bert_hf.console import progress
 from bert_hf.data.corpus.checksums import text_checksum
@@ -26,9 +25,10 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
+from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.finetuning.prediction import open_network
+from bert_hf.models.loading import check_positions
 from bert_hf.training.output_folder import check_no_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
@@ -146,35 +146,19 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def open_network(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
-    """Loads a checkpoint by a stock class in fp32, on the GPU if there is one.
-
-    Args:
-        heads: prefixes of the weights that may be missing.
-
-    Returns:
-        The model in evaluation mode, its tokenizer, and the names of the weights that the checkpoint lacks.
-
-    Raises:
-        InputError: nothing can be loaded from there, or tokenizer, length and network do not fit.
-    """
+def open_reader(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
+    """`open_network` of a checkpoint that reads inputs of this length."""
     if where is None:
         raise InputError("missing option", where="--model_name_or_path", remedy="give a BERT checkpoint")
-    model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
+    model, tokenizer, missing = open_network(where, model_class, heads)
     check_positions(max_seq_length, model.config.max_position_embeddings, where)
-    tokenizer = load_tokenizer(where)
-    check_tokenizer(tokenizer, model.config.vocab_size)
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    if device.type == "cpu":
-        torch.set_num_threads(cpu_threads())
-    return model.to(device).eval(), tokenizer, missing
+    return model, tokenizer, missing
 
 
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
     where, length = feature_args.model_name_or_path, feature_args.max_seq_length
-    model, tokenizer, _ = open_network(where, length, AutoModel, ("pooler.",))  # the pooler is not read
+    model, tokenizer, _ = open_reader(where, length, AutoModel, ("pooler.",))  # the pooler is not read
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):

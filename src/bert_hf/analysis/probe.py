@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.analysis.features import open_network
+from bert_hf.analysis.features import open_reader
 from bert_hf.analysis.probe_labels import FINE_TUNED, few_labels, frozen_features, prepare_folds
 from bert_hf.analysis.probe_language import (
     masked_lm,
@@ -89,18 +89,13 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = probe_args.model_name_or_path
-    model, tokenizer, missing = open_network(where, probe_args.max_seq_length, BertForPreTraining, heads)
+    model, tokenizer, missing = open_reader(where, probe_args.max_seq_length, BertForPreTraining, heads)
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     return Subject(str(where), model, random.to(model.device).eval(), tokenizer, missing)
 
 
 def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> dict:
-    """Runs the chosen parts and writes `probe.json` and `probe.txt`; returns the results by part.
-
-    Args:
-        folder: the output folder.
-        main: of the recipe that fine-tunes on few labels.
-    """
+    """Runs the chosen parts and writes `probe.json` and `probe.txt`; `main` is that of the recipe that fine-tunes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 

@@ -17,7 +17,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
 from bert_hf.finetuning.long_texts import token_ids
-from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
+from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
@@ -62,13 +62,10 @@ class ChoiceTask(DownstreamTask):
     def collator(self) -> "ChoiceCollator":
         return ChoiceCollator(self.tokenizer)
 
-    # ---- network and loss
+    # ---- network
 
     def config_options(self) -> dict:
         return {}  # the head has one output, and the network takes any number of choices
-
-    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 

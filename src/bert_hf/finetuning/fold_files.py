@@ -53,11 +53,7 @@ def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> I
 
 
 def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
-    """`train`, `validation` and `test` of each fold, or of the one split.
-
-    Args:
-        groups: (N,) of near-duplicates.
-    """
+    """`train`, `validation` and `test` of each fold, or of the one split; `groups` (N,): near-duplicates."""
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:

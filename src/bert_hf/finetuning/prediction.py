@@ -160,11 +160,7 @@ class TextPredictor(Predictor):
         return (text_of(row, str(text)) or "").strip(), None if pair is None else (text_of(row, pair) or "").strip()
 
     def columns_of(self, row: Row) -> Columns:
-        """The columns that are read: the named ones, else those of the training, else those of usual names.
-
-        Raises:
-            InputError: a named column does not exist, or there is no usual one.
-        """
+        """The columns that are read: the named ones, else those of the training, else those of usual names."""
         text, pair = self.options.get("text_column"), self.options.get("text_pair_column")
         trained = self.trained_on
         if text is None and trained.get("text_column") in row.values:
@@ -405,22 +401,35 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 
     Args:
         options: replace what the training recorded; None does not.
-
-    Raises:
-        InputError: nothing can be loaded from there, or the head is none of ours.
     """
-    folder = find_checkpoint(where)
-    kind = _kind_of(read_safe_json(folder / "config.json").get("architectures") or ["BertModel"], where)
-    model, new = load_network(kind.auto_class, folder, where, ("classifier.", "qa_outputs."), dtype=torch.float32)
+    config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
+    kind = _kind_of(config.get("architectures") or ["BertModel"], where)
+    model, tokenizer, new = open_network(where, kind.auto_class, ("classifier.", "qa_outputs."), tokenizer)
     if new:
         raise InputError(f"not fine-tuned: it lacks {new[0]}", where=where, remedy="give a fine-tuned checkpoint")
+    return make_predictor(model, tokenizer, **options)
 
+
+def open_network(
+    where: str | Path, model_class: type, heads: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
+) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
+    """A checkpoint by a stock class in fp32, on the accelerator where there is one.
+
+    Args:
+        heads: prefixes of the weights that may be missing.
+        tokenizer: by default the checkpoint's own.
+
+    Returns:
+        The model in evaluation mode, its tokenizer, and the names of the weights that the checkpoint lacks.
+    """
+    model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
     tokenizer = tokenizer or load_tokenizer(where)
     check_tokenizer(tokenizer, model.config.vocab_size)
+
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         torch.set_num_threads(cpu_threads())
-    return make_predictor(model.to(device), tokenizer, **options)
+    return model.to(device).eval(), tokenizer, missing
 
 
 def make_predictor(model: Any, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Predictor:

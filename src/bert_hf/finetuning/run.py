@@ -34,6 +34,7 @@ from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
+_SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
 FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
@@ -41,11 +42,7 @@ FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too c
 
 
 def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, str]:
-    """The task's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights.
-
-    Raises:
-        InputError: nothing can be loaded from there, or inputs may be longer than the position table.
-    """
+    """The task's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights."""
     task_args = task.task_args
     where = str(task_args.model_name_or_path)
     set_seed(seed)
@@ -109,9 +106,6 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
     Args:
         about: one line about the model's weights, logged before training.
-
-    Raises:
-        InputError: the folder contains another run.
     """
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
@@ -175,13 +169,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
     return {
         "weights": None if task_args.from_scratch else weights_checksum(str(task_args.model_name_or_path)),
         "from_scratch": task_args.from_scratch,
-        "model": [
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.num_attention_heads,
-            config.intermediate_size,
-            config.vocab_size,
-        ],
+        "model": [getattr(config, name) for name in _SHAPE],
         **task.fingerprint(),
         "vocabulary": tokenizer_checksum(task.tokenizer)[:16],
         "max_seq_length": task_args.max_seq_length,

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning.losses import cross_entropies
 from bert_hf.finetuning.splits import split_rows, take
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
@@ -136,14 +137,14 @@ class DownstreamTask(ABC):
         """
         return {}
 
-    @abstractmethod
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
-        """(B,) sum of the losses of each feature's labels (see `losses.py`).
+        """(B,) sum of the losses of each feature's labels (see `losses.py`): by default of classes.
 
         Args:
             inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
             label_smoothing: ignored where targets are numbers or answers.
         """
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     def label_weights(self, labels: Tensor) -> Tensor:
         """(B,) the weight of each feature in the mean that is the training loss, or one weight for all."""

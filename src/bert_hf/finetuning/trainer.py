@@ -165,21 +165,16 @@ class FineTuner(ResumableTrainer):
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
-        better = self._is_better(metrics, trial)
+        best = self.state.best_metric
+        better = super()._determine_best_metric(metrics, trial)
+        tied = best is not None and metrics.get(selection_metric(self.args)) == best
+        if tied and not better and metrics["eval_loss"] < self._loss_of_best():
+            better = True
+            self.state.best_global_step = self.state.global_step
+
         if better and self.args.load_best_model_at_end:
             self.control.should_save = True
         return better
-
-    def _is_better(self, metrics: dict[str, float], trial) -> bool:
-        best = self.state.best_metric
-        if super()._determine_best_metric(metrics, trial):
-            return True
-
-        tied = best is not None and metrics.get(selection_metric(self.args)) == best
-        if not tied or metrics["eval_loss"] >= self._loss_of_best():
-            return False
-        self.state.best_global_step = self.state.global_step
-        return True
 
     def _loss_of_best(self) -> float:
         losses = [log["eval_loss"] for log in self.state.log_history if log["step"] == self.state.best_global_step

@@ -14,7 +14,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
+from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
@@ -139,13 +139,10 @@ class TokenClassificationTask(DownstreamTask):
         number = {name: index for index, name in enumerate(self.labels)}
         return np.array([number[tag] for tags in self.parts[part].tags for tag in tags], np.int64)
 
-    # ---- network and loss
+    # ---- network
 
     def chosen_options(self) -> dict:
         return {TRAINED_ON: {"document_context": self.task_args.document_context}}
-
-    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 

@@ -58,11 +58,7 @@ class TensorBundle:
         self.shapes = {key.decode(): entry.shape for key, entry in self._entries.items() if not key.startswith(b"\0")}
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor; bfloat16 and the parts of a partitioned one as float32.
-
-        Raises:
-            InputError: its file is missing, or its bytes are damaged.
-        """
+        """A tensor; bfloat16 and the parts of a partitioned one as float32."""
         entry = self._entries[name.encode()]
         if not entry.slices:
             return self._read_entry(name, entry)

@@ -173,11 +173,7 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
 
 
 def _check_best(checkpoint: Path) -> None:
-    """Verifies the best model's checkpoint too, which the run loads at its end.
-
-    Raises:
-        DamagedCheckpoint: that one is damaged or missing.
-    """
+    """Verifies the best model's checkpoint too, which the run loads at its end."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     if best := state.get("best_global_step"):
         checkpoint_files.verify(checkpoint.with_name(f"checkpoint-{best}"))
@@ -266,11 +262,7 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
 
 
 def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECORD) -> None:
-    """Raises an error unless the folder is empty; called for a folder without a record of ours.
-
-    Raises:
-        InputError: the folder is not empty, or is a file.
-    """
+    """Raises an error unless the folder is empty; called for a folder without a record of ours."""
     if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
         return
     problem = "the output folder contains files that bert_hf did not write"

@@ -71,11 +71,7 @@ def planned_steps(
     model_args: ModelArguments,
     seconds_per_step: Callable[[int], float],
 ) -> int:
-    """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed of a few steps.
-
-    Args:
-        seconds_per_step: measures the speed at a sequence length.
-    """
+    """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed at each length."""
     if (recorded := _recorded_steps(args, example_args, model_args)) is not None:
         return recorded
 

@@ -17,11 +17,7 @@ TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 
 
 def create_repository(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
-    """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME.
-
-    Raises:
-        InputError: the Hub rejected the request.
-    """
+    """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME."""
     with _hub(folder, repo_id):
         full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision and revision != "main" and not revision.startswith("refs/"):
@@ -34,9 +30,6 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
 
     Only the files in `PUSHED` go: no checkpoint, no optimizer state, no pickle. The token is that of `HF_TOKEN` or
     `hf auth login`; none is taken as an argument.
-
-    Raises:
-        InputError: the Hub rejected the request.
     """
     with _hub(folder, repo_id):
         commit = huggingface_hub.upload_folder(
