@@ -183,8 +183,9 @@ def _error_lines(outcomes: list[tuple], remedy: str | None) -> list[str]:
     lines: dict[tuple[str, str], str] = {}
     _, first_value, first_line, _ = outcomes[0]
     for rank, (host, value, line, _) in enumerate(outcomes):
-        if remedy and line is first_line is None and (changed := differences(first_value, value, was="rank 0 has")):
-            line = f"{describe(changed)}; {remedy}"
+        if remedy and line is None and first_line is None:
+            changed = differences(first_value, value, was="rank 0 has")
+            line = f"{describe(changed)}; {remedy}" if changed else None
         if line is not None:
             lines.setdefault((host, line), f"{host}, rank {rank}: {line}")
 

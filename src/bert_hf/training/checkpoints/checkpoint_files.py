@@ -25,7 +25,7 @@ from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
-VISIBLE_WITHIN = 65.0  # seconds to wait for the files of other hosts: NFS caches a folder for 60
+VISIBLE_WITHIN = 62.0  # seconds to wait for the files of other hosts: NFS caches a folder for 60
 
 
 class DamagedCheckpoint(InputError):
