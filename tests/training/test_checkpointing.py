@@ -5,10 +5,14 @@ import random
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from tiny import tiny_config
+from transformers import BertForPreTraining
 
+from bert_hf.models.loading import load_weights
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
-from bert_hf.training.checkpoints.trainer_state import load_state, save_state
+from bert_hf.training.checkpoints.trainer_state import load_state, save_model, save_state
 
 
 def make(run, step):
@@ -54,6 +58,21 @@ def test_all_files_are_on_the_disk_before_a_checkpoint_has_its_name(tmp_path, mo
     named = order.index("renamed")
     assert set(order[:named]) >= {path.name for path in final.iterdir()}
     assert tmp_path.name in order[named:]  # the folder with the new name
+
+
+def test_the_names_of_an_old_checkpoint_are_not_saved_again(tmp_path):
+    """As google-bert/bert-base-uncased has them; a run resumes from its own checkpoints by the names of today."""
+    stock = BertForPreTraining(tiny_config())
+    stock.save_pretrained(tmp_path)
+    names = load_file(tmp_path / "model.safetensors")
+    for new, old in (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")):
+        renamed = {name.replace(new, old): value for name, value in load_file(tmp_path / "model.safetensors").items()}
+        save_file(renamed, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    model = BertForPreTraining.from_pretrained(tmp_path)
+    save_model(model, tmp_path / "saved", step=1)
+    assert load_file(tmp_path / "saved/model.safetensors").keys() == names.keys()
+    load_weights(stock, tmp_path / "saved")
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):

@@ -131,6 +131,7 @@ def save_model(
         other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
         if state_dict is not None:  # gathered tensors no longer share memory; tied ones are saved once
             state_dict = {key: value for key, value in state_dict.items() if key not in model.all_tied_weights_keys}
+        vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
         model.save_pretrained(folder, state_dict=state_dict)
         if other_precision:  # stock code loads weights in the precision that the configuration names
             model.config.dtype = torch.float32
