@@ -12,6 +12,7 @@ from tiny import tiny_config, tiny_tokenizer
 from torch import nn
 from transformers import BertForPreTraining, pipeline
 
+from bert_hf.finetuning import calibration
 from bert_hf.finetuning import run as finetuning_run
 from bert_hf.finetuning.calibration import describe_calibration, divide_logits, fit_temperature, probability_metrics
 
@@ -113,7 +114,7 @@ def trained(place):
         return temperatures[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_hf.finetuning.classification.fit_temperature", remembered)
+        patch.setattr(calibration, "fit_temperature", remembered)
         assert train(place, "run") == 0
     return place / "run", temperatures[0]
 

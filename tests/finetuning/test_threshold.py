@@ -16,10 +16,9 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics import classification_metrics
 from bert_hf.finetuning.threshold import (
     check_two_classes,
+    check_validation,
     choose_threshold,
     describe_threshold,
-    draw_precision_recall,
-    too_few_negatives,
 )
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
@@ -89,20 +88,16 @@ def test_the_rates_and_their_exact_intervals():
     assert "no such rows" in describe_threshold(logits, np.ones(200, int), 0.6, ("ham", "spam"))
 
 
-def test_the_point_of_the_curve_is_the_threshold():
-    logits, targets = drawn(3)
-    [point] = draw_precision_recall(logits, targets, 0.6).axes[0].lines[1:]
-    metrics = classification_metrics(logits, targets, threshold=0.6)
-    assert [point.get_xdata()[0], point.get_ydata()[0]] == pytest.approx([metrics["recall"], metrics["precision"]])
-
-
 def test_a_rate_that_the_rows_cannot_show():
     targets = np.repeat([0, 1], [99, 50])
-    assert "! 99 validation rows of 'ham'" in too_few_negatives(
+    assert "! 99 validation rows of 'ham'" in check_validation(
         asked("max_false_positive_rate", 0.01), targets, ("ham",)
     )
-    assert not too_few_negatives(asked("max_false_positive_rate", 0.02), targets, ("ham",))
-    assert not too_few_negatives(asked("min_precision", 0.01), targets, ("ham",))
+    assert not check_validation(asked("max_false_positive_rate", 0.02), targets, ("ham",))
+    assert not check_validation(asked("min_precision", 0.01), targets, ("ham",))
+    assert not check_validation(asked(), targets[:9], ("ham",))
+    with pytest.raises(InputError, match="only one class"):
+        check_validation(asked("min_precision", 0.9), targets[:9], ("ham",))
 
 
 @pytest.mark.parametrize("labels", [("a", "b", "c"), ()])

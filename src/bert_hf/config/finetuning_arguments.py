@@ -214,6 +214,14 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
+    class_names: list[str] | None = option(
+        None,
+        "Names of the labels 0, 1, … in their order, or the labels themselves: of two the second is positive.",
+        not_with=("task", "problem_type=regression"),
+    )
+    slice_column: str | None = option(
+        None, "Column of groups, such as a source: slices.csv has the metrics of each.", not_with="data_dir"
+    )
     class_weight: str = option(
         "none",
         "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",

@@ -7,7 +7,8 @@ Character n-grams are hard to beat on short messages: benchmarks/README.md. Noth
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
@@ -28,6 +29,16 @@ _FOLDS = 3
 _FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
 _DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
 _MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
+
+_LOADING = """
+# Without a network, in the folder of the run alone: the SVM on {kind}, whose score of the second label is positive
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+svm = np.load("{path}")
+vectorizer = TfidfVectorizer({options}, vocabulary=str(svm["terms"]).split("\\n"))
+vectorizer.idf_ = svm["idf"]
+scores = vectorizer.transform(["An example sentence."]) @ svm["coefficients"].T + svm["intercept"]"""
 
 _VECTORS = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
@@ -137,7 +148,7 @@ class Baselines:
         Args:
             rows: cut like the training rows.
             names: of the metrics of the task's benchmark (see `classification_metrics`).
-            thresholds: of `thresholds`.
+            thresholds: of the models, by kind, as if their scores were logits.
         """
         references = rows.targets(self.labels)
         result = {}
@@ -149,10 +160,18 @@ class Baselines:
             result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
         return result
 
-    def thresholds(self, rows: LabelledTexts, choose: Callable[[np.ndarray, np.ndarray], float]) -> dict[str, float]:
-        """The threshold of each model by validation rows, as if its scores were logits; see `choose_threshold`."""
-        scores = self.predict(rows)
-        return {kind: choose(scores[kind], rows.targets(self.labels)) for kind in self.models}
+    def save(self, path: Path, kind: str) -> str:
+        """Writes the model on single texts as arrays, without a pickle; returns the code that loads it."""
+        vectorizer, model = self.models[kind]
+        np.savez_compressed(
+            path,
+            terms=np.array("\n".join(vectorizer.get_feature_names_out())),
+            idf=vectorizer.idf_,
+            coefficients=model.coef_,
+            intercept=model.intercept_,
+        )
+        options = ", ".join(f"{name}={value!r}" for name, value in {"sublinear_tf": True, **_VECTORS[kind]}.items())
+        return _LOADING.format(kind=kind, path=f"{path.parent.name}/{path.name}", options=options)
 
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
         """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from torch import nn
@@ -65,7 +64,7 @@ def probability_metrics(logits: np.ndarray, targets: np.ndarray) -> dict[str, fl
     """
     probabilities = softmax(logits.astype(np.float64), axis=-1)
     errors = (probabilities - np.eye(logits.shape[-1])[targets]) ** 2
-    confidences, accuracies, shares = _reliability(logits, targets)
+    confidences, accuracies, shares = reliability(logits, targets)
     return {
         "brier_score": float(errors[:, 1:].sum(1).mean() if logits.shape[-1] == 2 else errors.sum(1).mean()),
         "calibration_error": float(np.sum(shares * np.abs(confidences - accuracies))),
@@ -82,7 +81,7 @@ def describe_calibration(logits_by_name: Mapping[str, np.ndarray], targets: np.n
     return f"Probabilities ({' → '.join(logits_by_name)}): {', '.join(shown)}"
 
 
-def _reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """(3, bins) mean confidence, accuracy and share of all rows of the bins that have rows."""
     probabilities = softmax(logits.astype(np.float64), axis=-1)
     confidence, right = probabilities.max(-1), probabilities.argmax(-1) == targets
@@ -91,20 +90,3 @@ def _reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     counts = np.bincount(bin_of_row, minlength=_BINS)
     means = [np.bincount(bin_of_row, values, _BINS) / np.maximum(counts, 1) for values in (confidence, right)]
     return np.stack([*means, counts / len(targets)])[:, counts > 0]
-
-
-def draw_reliability(logits_by_name: Mapping[str, np.ndarray], targets: np.ndarray) -> Figure:
-    """Accuracy over confidence in bins, with the share of the rows as area; the diagonal is perfect calibration."""
-    figure = Figure(figsize=(5, 4))
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], linestyle="--", linewidth=1, color="black")
-    for name, logits in logits_by_name.items():
-        confidences, accuracies, shares = _reliability(logits, targets)
-        axes.plot(confidences, accuracies, linewidth=1, label=name)
-        axes.scatter(confidences, accuracies, s=8 + 200 * shares, alpha=0.6)
-    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, frameon=False)
-    figure.tight_layout()
-    return figure

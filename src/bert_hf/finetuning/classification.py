@@ -8,6 +8,8 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
+from scipy.special import softmax
+from sklearn.metrics import precision_recall_curve
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
@@ -16,14 +18,8 @@ from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
+from bert_hf.finetuning import calibration, drift, mistakes, threshold
 from bert_hf.finetuning.baselines import Baselines, cut_texts
-from bert_hf.finetuning.calibration import (
-    describe_calibration,
-    divide_logits,
-    draw_reliability,
-    fit_temperature,
-    probability_metrics,
-)
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.labelled_texts import (
     CLASSES,
@@ -44,20 +40,15 @@ from bert_hf.finetuning.metrics import (
     classification_metrics,
     confusion,
     metric_title,
+    positive_rates,
+    positive_scores,
     predicted_classes,
     regression_metrics,
 )
 from bert_hf.finetuning.near_duplicates import words_of
 from bert_hf.finetuning.splits import row_groups, row_strata
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
-from bert_hf.finetuning.threshold import (
-    check_two_classes,
-    choose_threshold,
-    describe_threshold,
-    draw_precision_recall,
-    threshold_option,
-    too_few_negatives,
-)
+from bert_hf.training.publishing.curves import draw_shares
 
 
 def is_regression(task_args: ClassificationArguments) -> bool:
@@ -83,6 +74,8 @@ class ClassificationTask(DownstreamTask):
         self.regression = is_regression(task_args)
         self._inputs: dict[str, EncodedTexts] = {}
         self._temperature: float | None = None  # until `decide`
+        self._deciles: dict[str, list[float]] = {}
+        self._svm_code = ""
 
     # ---- rows
 
@@ -90,6 +83,8 @@ class ClassificationTask(DownstreamTask):
     def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
         """The rows, checked."""
         parts = _read(task_args, cls.source(task_args))
+        if task_args.class_names:
+            parts = {part: rows.with_names(task_args.class_names) for part, rows in parts.items()}
         if is_regression(task_args):
             for rows in parts.values():
                 if rows.labels is not None:
@@ -99,7 +94,7 @@ class ClassificationTask(DownstreamTask):
             names = cls.class_names(task_args, parts)
             for rows in parts.values():
                 rows.check_labels(names)
-        check_two_classes(task_args, cls.class_names(task_args, parts))
+        threshold.check_two_classes(task_args, cls.class_names(task_args, parts))
 
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
@@ -117,6 +112,8 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
+        if task_args.class_names:
+            return tuple(task_args.class_names)
         # Counted in all rows: a study's subsets of the training rows would differ in which class is the rare one
         every = Counter(label for rows in parts.values() for label in rows.labels or ())
         counts = {name: every[name] for name in parts["train"].class_names()}
@@ -145,8 +142,8 @@ class ClassificationTask(DownstreamTask):
     def describe(self) -> str:
         parts_with_files = dict.fromkeys(["train", *self.task_args.files()])
         lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in parts_with_files]
-        notes = self.inputs("train").note, too_few_negatives(self.task_args, self.targets("validation"), self.labels)
-        return "\n".join([*lines, *filter(None, notes)])
+        warning = threshold.check_validation(self.task_args, self.targets("validation"), self.labels)
+        return "\n".join([*lines, *filter(None, [self.inputs("train").note, warning])])
 
     def targets(self, part: str) -> Any:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
@@ -179,7 +176,7 @@ class ClassificationTask(DownstreamTask):
     def chosen_options(self) -> dict:
         columns = self.parts["train"].columns
         names = {"text_column": columns.text, "text_pair_column": columns.pair, "label_column": columns.label}
-        trained_on = {**names, "long_texts": self.task_args.long_texts}
+        trained_on = {**names, "long_texts": self.task_args.long_texts, "deciles": self._deciles}
         return {TRAINED_ON: trained_on, "decision_threshold": self.threshold}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
@@ -215,7 +212,7 @@ class ClassificationTask(DownstreamTask):
         names = self.metric_names(self.task_args)
         metrics = classification_metrics(logits, targets, names, self.threshold)
         if self._temperature is not None:
-            metrics |= probability_metrics(logits, targets)
+            metrics |= calibration.probability_metrics(logits, targets)
         return {**metrics, **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -235,33 +232,67 @@ class ClassificationTask(DownstreamTask):
         logits, targets = self.logits("validation", predictions), self.targets("validation")
 
         # Probabilities first: the threshold is one of them
-        lines, self._temperature = [], 1.0
-        if network is not None:
-            self._temperature = fit_temperature(logits, targets)
-            divide_logits(network.classifier, self._temperature)
-            lines.append(f"calibration: logits divided by {self._temperature:.4f} (1: none helps), by validation rows")
+        self._temperature = 1.0 if network is None else calibration.fit_temperature(logits, targets)
+        lines = ["calibration: none, the weights stay as they are"]
+        if network is not None and self._temperature != 1:
+            calibration.divide_logits(network.classifier, self._temperature)
+            lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
 
-        if threshold_option(self.task_args) is not None:
-            self.threshold = choose_threshold(logits / self._temperature, targets, self.task_args)
-            how = f"from a probability of {self.threshold:.4f}, by validation rows"
-            lines.append(f"threshold: {self.labels[1]!r} {how}")
+        logits = logits / self._temperature
+        if threshold.threshold_option(self.task_args) is not None:
+            self.threshold = threshold.choose_threshold(logits, targets, self.task_args)
+            rates = positive_rates(predicted_classes(logits, self.threshold) == 1, targets == 1)
+            shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in rates.items())
+            lines.append(f"threshold: {self.labels[1]!r} from {self.threshold:.4f}; validation rows: {shown}")
+
+        # The training rows' own scores would be those of rows that the network knows by heart
+        measured = drift.measures(self.encoded("train"), logits, self.tokenizer)
+        self._deciles = {name: drift.deciles(values) for name, values in measured.items()}
         return lines
 
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
         if self.regression:
             return []
-        targets, logits = self.targets(part), self.logits(part, predictions[part])
+        judged = {
+            each: self._judged(each, predictions[each]) for each in predictions if self.targets(each) is not None
+        }
+        rows, _, predicted, targets = judged[part]
+        logits = self.logits(part, predictions[part])
+
+        # Probabilities and threshold
         by_name = {"as trained": logits}
         if self._temperature not in (None, 1):
             by_name = {"as trained": logits * self._temperature, "calibrated": logits}
-        draw_reliability(by_name, targets).savefig(folder / "reliability.png", dpi=120)
-        findings = [describe_calibration(by_name, targets)]
-
+        curves: dict[str, Any] = {"ideal": ([0, 1], [0, 1])}
+        curves |= {name: calibration.reliability(each, targets)[:2] for name, each in by_name.items()}
+        draw_shares(folder / "reliability.png", curves, "confidence", "accuracy")
+        findings = [calibration.describe_calibration(by_name, targets)]
         if len(self.labels) == 2:
-            draw_precision_recall(logits, targets, self.threshold).savefig(folder / "precision_recall.png", dpi=120)
+            precisions, recalls, _ = precision_recall_curve(targets, positive_scores(logits))
+            own = positive_rates(predicted == 1, targets == 1)
+            curves = {
+                "every threshold": (recalls, precisions),
+                "as predicted": ([own["recall"]], [own["precision"]]),
+            }
+            draw_shares(folder / "precision_recall.png", curves, "recall", "precision")
         if self.threshold is not None:
-            findings.append(describe_threshold(logits, targets, self.threshold, self.labels))
-        return findings
+            findings.append(threshold.describe_threshold(logits, targets, self.threshold, self.labels))
+
+        # Rows to look at
+        inputs = self.inputs(part)
+        lengths = np.bincount(inputs.row_of_feature, np.asarray(inputs.features["length"]))
+        slices = {"tokens": mistakes.length_groups(lengths)}
+        if rows.slices:
+            slices[str(rows.columns.slice)] = rows.slices
+        mistakes.write_slices(folder / "slices.csv", judged[part], slices)
+        findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.labels))
+        measured = drift.measures(inputs.features, logits, self.tokenizer)
+        return list(filter(None, [*findings, drift.drift_line(measured, self._deciles)]))
+
+    def _judged(self, part: str, predictions: Arrays) -> mistakes.Judged:
+        logits = self.logits(part, predictions)
+        predicted = predicted_classes(logits, self.threshold)
+        return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)
@@ -279,7 +310,7 @@ class ClassificationTask(DownstreamTask):
     def fingerprint(self) -> dict:
         rows = [[rows.joined(), rows.labels] for rows in self.parts.values()]
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        option = threshold_option(self.task_args)
+        option = threshold.threshold_option(self.task_args)
         return {
             "data": json_checksum(rows)[:16],
             "labels": list(self.labels),
@@ -295,7 +326,8 @@ class ClassificationTask(DownstreamTask):
         return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", model="{model}")
-classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
+classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training
+{self._svm_code}""".rstrip()
 
     def settings(self) -> dict:
         kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
@@ -312,14 +344,22 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             limits.append(f"Training and metrics read {text_parts} {longest}. The pipeline reads its beginning alone.")
         return limits
 
-    def baselines(self) -> dict[str, float]:
+    def baselines(self, folder: Path) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         judged = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
         train, validation, test = (cut_texts(self.parts[part], *how) for part in ("train", "validation", judged))
-        choose = functools.partial(choose_threshold, task_args=self.task_args)
-        baselines = Baselines(train, self.labels)
-        thresholds = baselines.thresholds(validation, choose) if threshold_option(self.task_args) else {}
-        return baselines.metrics(test, self.metric_names(self.task_args), thresholds)
+        names, baselines = self.metric_names(self.task_args), Baselines(train, self.labels)
+        thresholds = {}
+        if threshold.threshold_option(self.task_args):  # by the same rule, on the same rows
+            scores, targets = baselines.predict(validation), self.targets("validation")
+            thresholds = {
+                kind: threshold.choose_threshold(scores[kind], targets, self.task_args) for kind in baselines.models
+            }
+        if baselines.models and validation.pairs is None:
+            by_kind = baselines.metrics(validation, names)
+            best = max(baselines.models, key=lambda kind: by_kind[f"baseline_{kind}_{names[0]}"])
+            self._svm_code = baselines.save(folder / "svm.npz", best)
+        return baselines.metrics(test, names, thresholds)
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
@@ -356,6 +396,7 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
         return read_task_folder(str(task_args.task), task_args.data_dir)
 
     columns = Columns(task_args.text_column, task_args.text_pair_column, task_args.label_column)
+    columns = columns._replace(slice=task_args.slice_column)
     parts: dict[str, LabelledTexts] = {}
     if task_args.train_file:
         for part, files in task_args.files().items():
@@ -366,7 +407,8 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
     task = TASKS[task_args.task] if task_args.task else None
     if task is not None:
         text, pair, label = task.columns
-        columns = Columns(columns.text or text, columns.pair or pair, columns.label or label)
+        texts = {"text": columns.text or text, "pair": columns.pair or pair}
+        columns = columns._replace(**texts, label=columns.label or label)
     splits = task.splits if task else {part: part for part in ("train", "validation", "test")}
     config = task_args.dataset_config_name or (task.config if task else None)
     rows = hub_rows(source, config, splits.values())

@@ -63,6 +63,7 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
         losses = squared_errors(torch.from_numpy(logits), torch.from_numpy(numbers))
         return {**regression_metrics(logits, numbers), "loss": float(losses.mean())}, rows.line(REGRESSION)
 
+    rows = rows.with_names(predictor.names)
     rows.check_labels(predictor.names)
     targets = rows.targets(predictor.names)
     losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))

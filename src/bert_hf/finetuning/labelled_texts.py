@@ -9,7 +9,7 @@ A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,13 +33,14 @@ _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows 
 class Columns(NamedTuple):
     """The columns of labelled rows: those that the user named (None: found by their names), or those that are read.
 
-    `names` are all columns of the rows that were read.
+    `names` are all columns of the rows that were read; `slice` is the one of --slice_column.
     """
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
     names: tuple[str, ...] = ()
+    slice: str | None = None
 
     def __str__(self) -> str:
         """`text: sentence1, pair: sentence2, label: score`."""
@@ -57,6 +58,7 @@ class LabelledTexts:
         places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
         pairs: (N,) the second texts; None: the rows are single texts.
         columns: that were read.
+        slices: (N,) the values of --slice_column; empty without it.
     """
 
     texts: list[str]
@@ -64,6 +66,7 @@ class LabelledTexts:
     places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
     pairs: list[str] | None = None
     columns: Columns = field(default=Columns(), compare=False)
+    slices: list[str] = field(default_factory=list, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -76,7 +79,15 @@ class LabelledTexts:
             places=[self.places[row] for row in rows] if self.places else [],
             pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
             columns=self.columns,
+            slices=[self.slices[row] for row in rows] if self.slices else [],
         )
+
+    def with_names(self, names: Sequence[str]) -> "LabelledTexts":
+        """The rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
+        if self.labels is None or any(as_number(name) is not None for name in names):
+            return self
+        by_number = {str(number): name for number, name in enumerate(names)}
+        return replace(self, labels=[by_number.get(label, label) for label in self.labels])
 
     def joined(self) -> list[str]:
         """(N,) one string per row, for counting words: the two texts of a pair on two lines."""
@@ -271,7 +282,8 @@ def labelled_rows(rows: list[Row], named: Columns, needs_labels: bool = True) ->
         labels=labels,
         places=[(row.where, row.line) for row in rows],
         pairs=None if columns.pair is None else _texts(rows, columns.pair),
-        columns=columns,
+        columns=columns._replace(slice=named.slice),
+        slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
     )
 
 
@@ -288,6 +300,7 @@ def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
     """
     columns = tuple(row.values)
     flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
+    flags["--slice_column"] = named.slice
     for flag, name in flags.items():
         optional = flag == "--label_column" and not needs_label
         if name is not None and name not in columns and not optional:

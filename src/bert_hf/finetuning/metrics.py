@@ -63,11 +63,11 @@ def classification_metrics(
         scores = logits[:, 1] - logits[:, 0]
         metrics[RANKING] = float(average_precision_score(references, scores)) if np.any(references) else 0.0
     if threshold is not None:
-        metrics |= _rates(predictions == 1, references == 1)
+        metrics |= positive_rates(predictions == 1, references == 1)
     return metrics
 
 
-def _rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
+def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
     """False-positive rate, recall and precision; 0 where there are no rows to count."""
     pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
     shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]

@@ -24,12 +24,13 @@ from transformers import (
 )
 
 from bert_hf.config.hardware import cpu_threads
-from bert_hf.console import progress
+from bert_hf.console import logger, progress
 from bert_hf.data.text.tables import Row, choose_column, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
 from bert_hf.finetuning.choices import encode_choices
+from bert_hf.finetuning.drift import drift_line, measures
 from bert_hf.finetuning.feature_tagging import BiLstmTagger, label_words
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
@@ -150,6 +151,7 @@ class TextPredictor(Predictor):
         super().__init__(model, tokenizer, options)
         self.regression = model.config.problem_type == "regression"
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
+        self._deciles: dict[str, list[float]] = self.trained_on.get("deciles", {})
         if self.regression:
             self.columns = ("score",)
         self._columns: Columns | None = None
@@ -179,7 +181,11 @@ class TextPredictor(Predictor):
         rows = LabelledTexts(texts, None, pairs=pairs)
         encoded = encode_texts(rows, None, self.tokenizer, self.length, self.settings.get("long_texts", "head"))
         kept = self.outputs(cast(list[dict], encoded.features.to_list()), _numpy_logits)
-        return average_windows(np.stack(kept), encoded.row_of_feature)
+        logits = average_windows(np.stack(kept), encoded.row_of_feature)
+        if self._deciles and (line := drift_line(measures(encoded.features, logits, self.tokenizer), self._deciles)):
+            logger.info(line)
+            self._deciles = {}  # once
+        return logits
 
     def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
         texts, pairs = zip(*items, strict=True)

@@ -226,7 +226,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": _final_evaluation(trainer), "test": {}}
-    changeable = trained is not None and not trainer.is_deepspeed_enabled  # its engine keeps weights of its own
+    sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled  # then the engine keeps weights of its own
+    changeable = trained is not None and not sharded
     if decisions := task.decide(trainer.kept["validation"], trainer.network if changeable else None):
         logger.info("\n".join(decisions))
         metrics["eval"] = trainer.predict_part("validation", "eval")
@@ -246,7 +247,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     judged = "test" if tested else "validation"
     if args.process_index == 0:
         task.findings = task.analyse(folder_of(args), judged, trainer.kept)
-    baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
+    baselines = task.baselines(folder_of(args)) if args.process_index == 0 and args.do_predict else {}
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
         for name, values in metrics.items():

@@ -213,8 +213,12 @@ class DownstreamTask(ABC):
         """Sentences for the card: what the metrics did and the code of `usage` does not do."""
         return []
 
-    def baselines(self) -> dict[str, float]:
-        """Metrics of the test rows without a network: `baseline_…`. Empty without such a baseline."""
+    def baselines(self, folder: Path) -> dict[str, float]:
+        """Metrics of the test rows without a network: `baseline_…`. Empty without such a baseline.
+
+        Args:
+            folder: for the best of them.
+        """
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import binomtest
-from sklearn.metrics import precision_recall_curve, roc_curve
+from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics import positive_scores, predicted_classes
@@ -62,8 +61,17 @@ def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) ->
     return float(neighbours[best : best + 2].mean())
 
 
-def too_few_negatives(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """A line if the validation rows cannot show the false-positive rate; else ""."""
+def check_validation(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
+    """A line if the validation rows cannot show the false-positive rate; else "".
+
+    Raises:
+        InputError: they have only one class.
+    """
+    option = threshold_option(task_args)
+    if option is not None and len(np.unique(targets)) < 2:
+        remedy = "give validation rows of both classes"
+        raise InputError("the validation rows have only one class", where=f"--{option}", remedy=remedy)
+
     rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
     if not rate or negatives * rate >= 1:
         return ""
@@ -91,20 +99,3 @@ def _share(hits: np.ndarray) -> str:
         return "unknown (no such rows)"
     low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")
     return f"{hits.mean():.4f} ({hits.sum():,} of {len(hits):,}; {low:.4f} to {high:.4f})"
-
-
-def draw_precision_recall(logits: np.ndarray, targets: np.ndarray, threshold: float | None) -> Figure:
-    """Precision over recall at every threshold, and the chosen one as a point."""
-    precisions, recalls, thresholds = precision_recall_curve(targets, positive_scores(logits))
-    figure = Figure(figsize=(5, 4))
-    axes = figure.subplots()
-    axes.step(recalls, precisions, where="post", label="every threshold")
-    if threshold is not None:
-        chosen = int(np.searchsorted(thresholds, threshold))
-        axes.plot(recalls[chosen], precisions[chosen], "o", color="black", label=f"from {threshold:.4f}")
-    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, frameon=False)
-    figure.tight_layout()
-    return figure

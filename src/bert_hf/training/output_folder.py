@@ -41,7 +41,8 @@ _FILES = (
     "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
     "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json sentence_bert_config.json "
     "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
-    "loss.png precision_recall.png reliability.png log_history.csv null_odds.json *_null_odds.json "
+    "loss.png log_history.csv null_odds.json *_null_odds.json "
+    "reliability.png precision_recall.png mistakes.csv slices.csv svm.npz "
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
     "submission/*.tsv "  # of a benchmark
     f"{RUN_RECORD}"

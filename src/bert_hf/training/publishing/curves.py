@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -70,3 +71,18 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
     panel.grid(alpha=0.25)
     if panel.lines:
         panel.legend(fontsize=8, frameon=False)
+
+
+def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: str) -> None:
+    """Draws lines of two shares between 0 and 1; `lines`: their x and y values by name."""
+    figure = Figure(figsize=(5, 4))
+    panel = figure.subplots()
+    for name, (x, y) in lines.items():
+        panel.plot(x, y, marker="o", markersize=3, linewidth=1, label=name)
+
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.25)
+    panel.legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
