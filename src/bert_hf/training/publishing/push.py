@@ -11,7 +11,8 @@ from bert_hf.errors import InputError, first_line
 PUSHED = [
     *("config.json", "*.safetensors", "model.safetensors.index.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "sentence_bert_config.json"),
-    *("*_results.json", "trainer_state.json", "loss.png", "log_history.csv"),
+    *("*_results.json", "trainer_state.json", "log_history.csv"),
+    *("loss.png", "reliability.png", "precision_recall.png"),
 ]
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 
