@@ -41,7 +41,7 @@ def test_mistakes_by_confidence_with_suspected_labels(tmp_path):
 def test_groups_of_rows(tmp_path):
     write_slices(tmp_path / "slices.csv", judged(), {"source": ["x", "y", "x", "y", "y"]})
     rates = {line["group"]: line for line in table(tmp_path / "slices.csv")}
-    assert rates["x"]["rows"] == "2"
+    assert (rates["y"]["rows"], rates["y"]["of_class_1"]) == ("3", "2")
     assert [float(rates["x"][name]) for name in ("accuracy", "false_positive_rate", "recall")] == [0.5, 0.5, 0]
     assert [float(rates["y"][name]) for name in ("accuracy", "precision", "recall")] == [0.3333, 0.5, 0.5]
     expected = ["1: 3 to 3"] * 2 + ["2: 5 to 9"] * 4 + ["4: 12 to 80"] * 2

@@ -382,7 +382,7 @@ def _option_name(word: str) -> str:
 def _remove_weights(run: Path) -> None:
     for checkpoint in run.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-    for path in run.glob("*.safetensors*"):  # one file, or shards and their index
+    for path in [*run.glob("*.safetensors*"), *run.glob("svm.npz")]:  # one file, or shards and their index
         path.unlink()
 
 

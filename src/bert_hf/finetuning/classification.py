@@ -264,7 +264,7 @@ class ClassificationTask(DownstreamTask):
         if self._temperature not in (None, 1):
             by_name = {"as trained": logits * self._temperature, "calibrated": logits}
         curves: dict[str, Any] = {"ideal": ([0, 1], [0, 1])}
-        curves |= {name: calibration.reliability(each, targets)[:2] for name, each in by_name.items()}
+        curves |= {name: calibration.reliability(each, targets) for name, each in by_name.items()}
         draw_shares(folder / "reliability.png", curves, "confidence", "accuracy")
         findings = [calibration.describe_calibration(by_name, targets)]
         if len(self.labels) == 2:

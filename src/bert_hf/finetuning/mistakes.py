@@ -60,8 +60,8 @@ def write_slices(path: Path, judged: Judged, slices: Mapping[str, Sequence[str]]
             predicted, own = predictions[chosen], targets[chosen]
             rates = positive_rates(predicted == 1, own == 1)
             metrics = [float(np.mean(predicted == own)), *(rates[name] for name in names)]
-            lines.append([slice_name, group, len(own), *(f"{value:.4f}" for value in metrics)])
-    _write(path, ["slice", "group", "rows", "accuracy", *names], lines)
+            lines.append([slice_name, group, len(own), int(np.sum(own == 1)), *(f"{value:.4f}" for value in metrics)])
+    _write(path, ["slice", "group", "rows", "of_class_1", "accuracy", *names], lines)
 
 
 def length_groups(lengths: np.ndarray) -> list[str]:

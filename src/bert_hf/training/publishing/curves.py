@@ -74,11 +74,17 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
 
 
 def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: str) -> None:
-    """Draws lines of two shares between 0 and 1; `lines`: their x and y values by name."""
+    """Draws lines of two shares between 0 and 1.
+
+    Args:
+        lines: x and y values by name, and the shares of all rows that the points have, if they are to be drawn.
+    """
     figure = Figure(figsize=(5, 4))
     panel = figure.subplots()
-    for name, (x, y) in lines.items():
-        panel.plot(x, y, marker="o", markersize=3, linewidth=1, label=name)
+    for name, (x, y, *shares) in lines.items():
+        [line] = panel.plot(x, y, marker="o" if len(x) == 1 else "", linewidth=1, label=name)
+        if shares:
+            panel.scatter(x, y, s=5 + 300 * shares[0], color=line.get_color(), alpha=0.6)
 
     panel.set(xlabel=xlabel, ylabel=ylabel)
     panel.spines[["top", "right"]].set_visible(False)
