@@ -60,7 +60,7 @@ def stopped(bench: Bench, seconds: int) -> list[Case]:
 
     def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         running = fork(bench.subject.plan(folder, dataloader_num_workers=2))
-        while running.poll() is None and running.output.count(": loss ") < 10:
+        while running.poll() is None and running.output.count("tokens/s") < 10:
             time.sleep(0.005)
         processes = len(running.left())
         running.kill(signal.SIGSTOP)
@@ -77,7 +77,7 @@ def stopped(bench: Bench, seconds: int) -> list[Case]:
 def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:
     plan = bench.subject.plan(folder, dataloader_num_workers=1)
     running = fork(plan)
-    while running.poll() is None and running.output.count(": loss ") < 10:
+    while running.poll() is None and running.output.count("tokens/s") < 10:
         time.sleep(0.005)
 
     workers = [pid for pid in running.left() if pid != running.pid]

@@ -12,13 +12,13 @@ from transformers import BertForPreTraining
 from bert_hf.models.loading import load_weights
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
-from bert_hf.training.checkpoints.trainer_state import load_state, save_model, save_state
+from bert_hf.training.checkpoints.trainer_state import copy_state, copy_weights, load_state, save_model
 
 
 def make(run, step):
     temporary = run / f"{checkpoint_files.TEMPORARY}checkpoint-{step}"
     temporary.mkdir(parents=True)
-    save_state(temporary / "optimizer.safetensors", {"step": step, "m": torch.arange(5.0)})
+    copy_state({"step": step, "m": torch.arange(5.0)})(temporary / "optimizer.safetensors")
     (temporary / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
     final = run / f"checkpoint-{step}"
     commit(temporary, final, {"step": step})
@@ -34,7 +34,7 @@ def test_state_comes_back_as_it_was(tmp_path):
         "torch": torch.random.get_rng_state(),
         "backwards": np.arange(3)[::-1],
     }
-    save_state(tmp_path / "s", state)
+    copy_state(state)(tmp_path / "s")
     loaded = load_state(tmp_path / "s")
     assert torch.equal(loaded["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
     assert loaded["groups"] == state["groups"]
@@ -70,14 +70,14 @@ def test_the_names_of_an_old_checkpoint_are_not_saved_again(tmp_path):
         save_file(renamed, tmp_path / "model.safetensors", metadata={"format": "pt"})
 
     model = BertForPreTraining.from_pretrained(tmp_path)
-    save_model(model, tmp_path / "saved", step=1)
+    save_model(model, tmp_path / "saved", copy_weights(model, None), step=1)
     assert load_file(tmp_path / "saved/model.safetensors").keys() == names.keys()
     load_weights(stock, tmp_path / "saved")
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):
     with pytest.raises(TypeError, match="cannot save a object"):
-        save_state(tmp_path / "s", {"x": object()})
+        copy_state({"x": object()})(tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 

@@ -230,7 +230,7 @@ def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tok
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
     whole._begin_training()
     torch.rand(100)
-    trainer_state.save_rank(tmp_path, 1, {})
+    trainer_state.copy_rank({})(trainer_state.rank_file(tmp_path, 1))
     expected = torch.rand(8)
     resumed._begin_training()
     resumed._load_rng_state(str(tmp_path))

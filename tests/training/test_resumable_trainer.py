@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -237,6 +238,33 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
     checkpoint_files.verify(tmp_path / "checkpoint-3")
 
 
+def test_training_continues_while_a_checkpoint_is_written(tmp_path, tokenizer, monkeypatch):
+    waited = make(tmp_path / "waited", tokenizer, steps=6, stop=6)  # with a callback for saved checkpoints
+    waited.train()
+
+    commit, two_steps_later = checkpoint_files.commit, threading.Event()
+    visible = []
+
+    def slow(temporary, final, facts, others):
+        assert final.name != "checkpoint-3" or two_steps_later.wait(60)
+        commit(temporary, final, facts, others)
+
+    def at_step_5():
+        visible.append((tmp_path / "checkpoint-3").exists())
+        two_steps_later.set()
+
+    monkeypatch.setattr(checkpoint_files, "commit", slow)
+    trainer = make(tmp_path, tokenizer, steps=6)
+    trainer.add_callback(At("on_step_end", 5, at_step_5))
+    trainer.train()
+    assert visible == [False]
+    for step in (3, 6):
+        folders = [place / f"checkpoint-{step}" for place in (tmp_path, tmp_path / "waited")]
+        manifests = [checkpoint_files.verify(folder)["files"] for folder in folders]
+        for name in ("model.safetensors", "optimizer.safetensors", "scheduler.safetensors"):
+            assert manifests[0][name] == manifests[1][name]
+
+
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
     clock = itertools.count(0, 30)  # each look at the clock is half a minute later
     monkeypatch.setattr(resumable_trainer.time, "monotonic", lambda: next(clock))
@@ -315,7 +343,7 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     one = state["log"]["counts"].clone()
     state["log"]["counts"] = 2 * one
     state["log"]["loss"] = state["log"]["loss"] + 4
-    trainer_state.save_state(checkpoint / "rank_1.safetensors", state)
+    trainer_state.copy_state(state)(checkpoint / "rank_1.safetensors")
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
     resumed._restore_resume_state(str(checkpoint))

@@ -5,6 +5,7 @@ processes in `preemption.py`, the non-finite guard in `nonfinite.py`, and agreem
 The private methods of Trainer that are overridden or called are listed in `tests/training/test_transformers_hooks.py`.
 """
 
+import copy
 import functools
 import importlib
 import time
@@ -95,8 +96,9 @@ class ResumableTrainer(Trainer):
 
         # Collaborators
         folder = Path(self.args.output_dir)
-        self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
-        self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
+        ranks = functools.partial(Ranks, self.args.process_index, self.args.world_size, self.args.ddp_timeout)
+        self._ranks = ranks()
+        self._checkpoints = RunCheckpoints(folder, self._ranks, ranks(), self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
         self._agreement = self._requests  # of the ranks, on the present step
@@ -212,6 +214,7 @@ class ResumableTrainer(Trainer):
 
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
+        self._checkpoints.finish()
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
@@ -282,7 +285,9 @@ class ResumableTrainer(Trainer):
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
-        shutdown, save, out_of_time = map(bool, self._agreement())
+        shutdown, save, out_of_time, save_failed = map(bool, self._agreement())
+        if save_failed:
+            self._checkpoints.finish()
         if out_of_time and not self.control.should_training_stop:
             done, planned = self.state.global_step, self.state.max_steps
             logger.info(
@@ -309,17 +314,22 @@ class ResumableTrainer(Trainer):
         if shutdown or (self._ranks.count == 1 and preemption.shutdown_requested()):
             self._save_and_end(trial)
 
-    def _requests(self) -> tuple[bool, bool, bool]:
-        """What this rank asks of all: to end the run because of a signal, to save, to stop because time is over."""
+    def _requests(self) -> tuple[bool, ...]:
+        """What this rank asks of all: to end because of a signal, to save, to stop because time is over.
+
+        And to end because a checkpoint could not be written.
+        """
         minutes = getattr(self.args, "save_minutes", 0)
         waited = (time.monotonic() - self._saved_at) / 60
         save = bool(minutes) and waited >= minutes
-        return preemption.shutdown_requested() is not None, save, self._time_limit.is_over()
+        asked = preemption.shutdown_requested() is not None
+        return asked, save, self._time_limit.is_over(), self._checkpoints.failed()
 
     def _save_and_end(self, trial) -> NoReturn:
         """Ends the run because a signal asked one of the ranks to. Called by all of them."""
         if not self._is_saved():
             self._save_checkpoint(self.model_wrapped, trial)
+        self._checkpoints.finish()
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def _is_saved(self) -> bool:
@@ -358,14 +368,20 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
-        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if self.args.should_save:
-            trainer_state.save_model(
-                self.network, Path(output_dir or self.args.output_dir), step=self.state.global_step,
-                state_dict=state_dict, tokenizer=tokenizer,
-            )  # fmt: skip
+            weights = trainer_state.copy_weights(self.network, state_dict)
+            self._write_model(weights, self.state.global_step, output_dir or self.args.output_dir)
+
+    def _write_model(self, weights: dict[str, Tensor], step: int, folder: str) -> None:
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        trainer_state.save_model(self.network, Path(folder), weights, step=step, tokenizer=tokenizer)
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        """Copies all that a checkpoint holds; a thread writes it while training continues.
+
+        DeepSpeed writes its state itself, and a callback with `on_save` may read the checkpoint: then all wait.
+        """
+        self._checkpoints.finish()  # the one before
         self.store_flos()
 
         run = Path(self._get_output_dir(trial))
@@ -375,38 +391,46 @@ class ResumableTrainer(Trainer):
             if best == final or best.is_dir():
                 self.state.best_model_checkpoint = str(best)
 
-        weights = functools.partial(self.save_model, _internal_call=True)
+        wait = self.is_deepspeed_enabled or any(map(_reads_checkpoints, self.callback_handler.callbacks))
         self._checkpoints.write(
-            final, [weights, self._write_state],
+            final, [self._copy_model, self._copy_state],
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
-            keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint,
+            keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint, in_background=not wait,
         )  # fmt: skip
 
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _write_state(self, folder: str) -> None:
-        """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself."""
-        place = Path(folder)
+    def _copy_model(self) -> Callable[[str], None]:
+        """The model as `save_model` gathers it from the ranks, in host memory; the result writes it into a folder."""
+        gathered: list[dict | None] = []
+        keep = functools.partial(_keep_weights, gathered)
+        with replaced_attributes(self, _save=keep):
+            self.save_model(_internal_call=True)
+        if not gathered or not self.args.should_save:
+            return lambda folder: None
+        weights = trainer_state.copy_weights(self.network, gathered[0])
+        return functools.partial(self._write_model, weights, self.state.global_step)
+
+    def _copy_state(self) -> Callable[[str], None]:
+        """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself: as `_copy_model`."""
+        files: dict[str, Callable[[Any], None]] = {}
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
             # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
             given = {name: getattr(self.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
             with replaced_attributes(self.state, **given):
-                self.state.save_to_json(str(place / "trainer_state.json"))
+                files["trainer_state.json"] = copy.deepcopy(self.state).save_to_json
 
-        if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
-            self.model_wrapped.save_checkpoint(folder)
-            state = None
-        else:
+        if not self.is_deepspeed_enabled:
             state = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
+            if self.args.should_save:
+                files[trainer_state.OPTIMIZER] = trainer_state.copy_state(state)
 
         if self.args.should_save:
-            if state is not None:
-                trainer_state.save_state(place / trainer_state.OPTIMIZER, state)
-            trainer_state.save_state(place / trainer_state.SCHEDULER, self.lr_scheduler.state_dict())
+            files[trainer_state.SCHEDULER] = trainer_state.copy_state(self.lr_scheduler.state_dict())
             if (scaler := getattr(self.accelerator, "scaler", None)) is not None:
-                trainer_state.save_state(place / trainer_state.SCALER, scaler.state_dict())
+                files[trainer_state.SCALER] = trainer_state.copy_state(scaler.state_dict())
 
         log = {
             "loss": self._tr_loss,
@@ -416,7 +440,16 @@ class ResumableTrainer(Trainer):
             "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
             **self.log_state(),
         }
-        trainer_state.save_rank(folder, self.args.process_index, log)
+        files[trainer_state.rank_file("", self.args.process_index).name] = trainer_state.copy_rank(log)
+        return functools.partial(self._write_state, files)
+
+    def _write_state(self, files: dict[str, Callable[[Any], None]], folder: str) -> None:
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)  # that of rank 0 may not be visible on this host yet
+        if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
+            self.model_wrapped.save_checkpoint(folder)
+        for name, write in files.items():
+            write(place / name)
 
     # ---- reading a checkpoint
 
@@ -484,6 +517,15 @@ class ResumableTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset=None):
         return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
+
+
+def _keep_weights(kept: list, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+    """In place of `_save`: keeps what it was given."""
+    kept.append(state_dict)
+
+
+def _reads_checkpoints(callback: TrainerCallback) -> bool:
+    return type(callback).on_save is not TrainerCallback.on_save
 
 
 class _EpochEvents(TrainerCallback):

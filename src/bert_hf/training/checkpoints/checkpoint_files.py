@@ -6,13 +6,14 @@ is stored as safetensors and JSON: nothing here writes or reads a pickle.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -276,14 +277,20 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 class RunCheckpoints:
     """The checkpoints of a run: those in its output folder, and the one that it resumed from.
 
+    A thread writes them while training continues. Its errors are raised by `finish`.
+
     Args:
         folder: the run's output folder.
+        background: the same ranks, with a group of their own for the thread.
         writes: True on the rank that writes shared files.
     """
 
-    def __init__(self, folder: Path, ranks: Ranks, writes: bool):
+    def __init__(self, folder: Path, ranks: Ranks, background: Ranks, writes: bool):
         self.folder = folder
         self._ranks = ranks
+        self._background = background
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future | None = None  # the checkpoint that is being written
         self._writes = writes
         self._resume_dir = folder  # that of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
@@ -294,6 +301,7 @@ class RunCheckpoints:
         Raises:
             InputError: the requested checkpoint is damaged or missing, or the folder has no checkpoint.
         """
+        self.finish()  # of an earlier run in this process
         if not resume_from_checkpoint:
             return None
 
@@ -331,18 +339,49 @@ class RunCheckpoints:
         return folder
 
     def write(
-        self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None
+        self,
+        final: Path,
+        parts: Iterable[Callable[[], Callable[[str], None]]],
+        *,
+        facts: dict,
+        keep: int | None,
+        spared: str | None,
+        in_background: bool,
     ) -> None:
-        """Writes a checkpoint as one transaction, and deletes old ones.
+        """Copies the parts of a checkpoint, and writes it or lets the thread do it. Called by all ranks.
 
         Args:
             final: where the checkpoint will be.
-            parts: each writes a part into the folder that it is given; called on every rank.
+            parts: each copies a part; what it returns writes the copy into the folder that it is given.
             facts: entries of the manifest.
             keep: how many checkpoints remain; None or 0 keeps all.
             spared: a checkpoint that is never deleted.
         """
+        writers: list[Callable[[str], None]] = []
+        for copy_part in parts:
+            self._ranks.run_on_all_ranks(lambda copy=copy_part: writers.append(copy()))
+        write = functools.partial(self._write, final, writers, facts, keep, spared)
+        if in_background:
+            self._pending = self._thread.submit(write)
+        else:
+            write()
+
+    def finish(self) -> None:
+        """Waits for the checkpoint that is being written, and raises what went wrong. Called by all ranks."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def failed(self) -> bool:
+        """True where the checkpoint that was being written could not be written."""
+        return self._pending is not None and self._pending.done() and self._pending.exception() is not None
+
+    def _write(
+        self, final: Path, writers: list[Callable[[str], None]], facts: dict, keep: int | None, spared: str | None
+    ) -> None:
+        """Writes a checkpoint as one transaction, and deletes old ones."""
         temporary = final.with_name(TEMPORARY + final.name)
+        ranks = self._background
 
         def begin() -> None:
             if self._writes:
@@ -351,7 +390,7 @@ class RunCheckpoints:
 
         def record() -> dict[str, dict]:
             """Of this rank: rank_1.safetensors, and DeepSpeed's zero_pp_rank_1_mp_rank_00_…"""
-            own = () if self._writes else temporary.rglob(f"*rank_{self._ranks.rank}[._]*")
+            own = () if self._writes else temporary.rglob(f"*rank_{ranks.rank}[._]*")
             return _record(temporary, sorted(own))
 
         def finish(others: dict[str, dict]) -> None:
@@ -362,12 +401,12 @@ class RunCheckpoints:
 
         # Ranks agree after each part, so that none waits in a collective call for a rank that failed before it
         try:
-            self._ranks.run_on_all_ranks(begin)
-            for write_part in parts:
-                self._ranks.run_on_all_ranks(lambda write=write_part: write(str(temporary)))
-            records = self._ranks.run_on_all_ranks(record)
+            ranks.run_on_all_ranks(begin)
+            for write_part in writers:
+                ranks.run_on_all_ranks(lambda write=write_part: write(str(temporary)))
+            records = ranks.run_on_all_ranks(record)
             others = {name: entry for files in records for name, entry in files.items()}
-            self._ranks.run_on_all_ranks(lambda: finish(others))
+            ranks.run_on_all_ranks(lambda: finish(others))
         except (Exception, RunInterrupted):
             if self._writes:
                 discard(temporary)

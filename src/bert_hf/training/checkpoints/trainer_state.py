@@ -6,7 +6,7 @@ exception, and are written by DeepSpeed.) Parameters that FSDP shards are gather
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,19 +40,22 @@ SCALER = "scaler.safetensors"
 # ---- nested state in one file
 
 
-def save_state(path: Path, state: Any) -> None:
-    """Writes nested dicts, lists, tuples, numbers, strings and tensors to `path` (safetensors + JSON in its header).
+def copy_state(state: Any) -> Callable[[Path], None]:
+    """Copies nested dicts, lists, tuples, numbers, strings and tensors to host memory.
+
+    Returns:
+        writes the copy to a path (safetensors + JSON in its header).
 
     Raises:
         TypeError: the state holds a value of another type; nothing is ever pickled.
     """
     tensors: dict[str, torch.Tensor] = {}
     skeleton = json.dumps(_strip(state, tensors))
-    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
+    return lambda path: save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
 
 
 def load_state(path: Path) -> Any:
-    """Reads what `save_state` wrote.
+    """Reads what `copy_state` wrote.
 
     Raises:
         DamagedCheckpoint: the file is missing or has another format.
@@ -70,7 +73,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor | np.ndarray):
         name = str(len(tensors))
         plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
-        tensors[name] = torch.as_tensor(plain).detach().cpu().contiguous().clone()
+        tensors[name] = torch.as_tensor(plain).detach().to("cpu", copy=True).contiguous()
         return {"kind": "tensor" if isinstance(value, torch.Tensor) else "array", "of": name}
 
     if isinstance(value, dict):
@@ -104,40 +107,48 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 # ---- weights
 
 
-def save_model(
-    model: nn.Module,
-    folder: Path,
-    *,
-    step: int,
-    state_dict: dict | None = None,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-) -> None:
-    """Writes model, configuration and tokenizer; of a model that is not a `PreTrainedModel` all of its state.
+def copy_weights(model: nn.Module, state_dict: dict | None) -> dict[str, Tensor]:
+    """The weights in host memory, tied ones once.
 
     Args:
         model: unwrapped.
-        step: named where the weights are not finite.
         state_dict: the gathered weights, where an engine shards them.
+    """
+    tied = getattr(model, "all_tied_weights_keys", {})
+    weights = (state_dict or model.state_dict()).items()
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in weights if name not in tied}
+
+
+def save_model(
+    model: nn.Module,
+    folder: Path,
+    weights: dict[str, Tensor],
+    *,
+    step: int,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Writes a model with its configuration, and a tokenizer; of a model that is not a `PreTrainedModel` all weights.
+
+    Args:
+        model: unwrapped.
+        weights: what `copy_weights` returned after `step`, now or earlier.
 
     Raises:
         RunInterrupted: a weight is not finite; nothing is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, value in (state_dict or model.state_dict()).items():
+    for name, value in weights.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
     if isinstance(model, PreTrainedModel):
-        other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
-        if state_dict is not None:  # gathered tensors no longer share memory; tied ones are saved once
-            state_dict = {key: value for key, value in state_dict.items() if key not in model.all_tied_weights_keys}
+        dtypes = {value.dtype for value in weights.values()}
         vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
-        model.save_pretrained(folder, state_dict=state_dict)
-        if other_precision:  # stock code loads weights in the precision that the configuration names
-            model.config.dtype = torch.float32
+        model.save_pretrained(folder, state_dict=dict(weights))
+        if dtypes == {torch.float32} != {model.dtype}:  # `fp32_weights` of a 16-bit model
+            model.config.dtype = torch.float32  # stock code loads weights in the precision that this names
             model.config.save_pretrained(folder)
-    else:  # a plain module, or one that wraps a model (LoRA). Tied weights are written under each of their names
-        weights = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
+    else:  # a plain module, or one that wraps a model (LoRA)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
@@ -198,13 +209,12 @@ def rank_file(folder: str | Path, rank: int) -> Path:
     return Path(folder) / f"rank_{rank}.safetensors"
 
 
-def save_rank(folder: str | Path, rank: int, log: dict) -> None:
-    """Writes the random generators and `log` of a rank."""
+def copy_rank(log: dict) -> Callable[[Path], None]:
+    """Copies the random generators and `log` of this rank; what it returns writes the copy to a path."""
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
-    Path(folder).mkdir(parents=True, exist_ok=True)  # that of rank 0 may not be visible on this host yet
-    save_state(rank_file(folder, rank), {"generators": generators, "log": log})
+    return copy_state({"generators": generators, "log": log})
 
 
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
