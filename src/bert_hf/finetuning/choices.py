@@ -137,9 +137,6 @@ def encode_choices(
         context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
         context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut
 
-    Args:
-        rows: N rows, each of C choices.
-
     Returns:
         Features with the columns `input_ids` and `token_type_ids` (C lists each), `length` (of the longest choice),
         and `labels` unless no row has one.

@@ -40,11 +40,7 @@ class EvaluationArguments(PredictorArguments):
 
 
 def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
-    """The metrics of the rows, without `test_`, and a text for the console: the rows, and a table of their classes.
-
-    Raises:
-        InputError: with file and line; or a label that the model does not know.
-    """
+    """The metrics of the rows, without `test_`, and a text for the console: the rows, and a table of their classes."""
     function = _METRICS.get(type(predictor))
     if function is None:
         where = evaluation_args.model_name_or_path

@@ -133,15 +133,14 @@ def word_features(
     words = np.flatnonzero(windows.window_of_word >= 0)
     words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
     positions = windows.position_of_word(pieces.starts)
-    begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
-    order = np.argsort(begins - ends, kind="stable")  # the longest first
-    cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, cast(int, tokenizer.pad_token_id)
+    ids = windows.inputs(pieces, tokenizer)
+    order = np.argsort([-len(own) for own in ids], kind="stable")  # the longest first
+    pad = cast(int, tokenizer.pad_token_id)
 
     features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
     for first in progress(range(0, len(order), batch_size), "features", "batches"):
         batch = order[first : first + batch_size]
-        inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
-        outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
+        outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
 
         batch_words = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])

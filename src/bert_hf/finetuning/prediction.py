@@ -278,11 +278,8 @@ class WordPredictor(Predictor):
         pieces = tokenize_words(sentences, self.tokenizer, longest)
         with_context = self.settings.get("document_context")
         windows = windows_of_words(pieces, longest, documents if with_context else None)
-        cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        features = []
-        for begin, end in zip(pieces.starts[windows.start], pieces.starts[windows.end], strict=True):
-            ids = [cls_id, *pieces.ids[begin:end].tolist(), sep_id]
-            features.append({"input_ids": ids, "token_type_ids": [0] * len(ids)})
+        inputs = windows.inputs(pieces, self.tokenizer)
+        features = [{"input_ids": ids, "token_type_ids": [0] * len(ids)} for ids in inputs]
 
         kept = self.outputs(features, _numpy_logits)
         logits = np.full((len(pieces.empty), len(self.names)), np.nan, np.float32)

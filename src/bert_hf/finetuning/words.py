@@ -106,21 +106,17 @@ class TokenClassificationTask(DownstreamTask):
         pieces, windows = self.windows(part)
         feature, position = self.places(part)
         numbers = self._label_numbers(part)
-        begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
 
         # Labels of all windows in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]]. Only the first
         # piece of a word has one.
-        lengths = ends - begins + SPECIAL_TOKENS
+        lengths = pieces.starts[windows.end] - pieces.starts[windows.start] + SPECIAL_TOKENS
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
         inside = feature >= 0
         labels[offsets[feature[inside]] + position[inside]] = numbers[inside]
 
-        cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        spans = zip(begins, ends, strict=True)
-        ids = [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
         columns = {
-            "input_ids": ids,
+            "input_ids": windows.inputs(pieces, self.tokenizer),
             "labels": np.split(labels, offsets[1:]) if len(offsets) else [],
             "length": lengths,
         }

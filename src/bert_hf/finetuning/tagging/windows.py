@@ -81,6 +81,12 @@ class Windows:
     def __len__(self) -> int:
         return len(self.start)
 
+    def inputs(self, pieces: WordPieces, tokenizer: PreTrainedTokenizerBase) -> list[list]:
+        """The token ids of each window, [CLS] and [SEP] included."""
+        cls_id, sep_id = tokenizer.cls_token_id, tokenizer.sep_token_id
+        spans = zip(pieces.starts[self.start], pieces.starts[self.end], strict=True)
+        return [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
+
     def position_of_word(self, starts: np.ndarray) -> np.ndarray:
         """(words,) the place of a word's first piece in its window, after [CLS]; -1: no pieces."""
         inside = self.window_of_word >= 0
