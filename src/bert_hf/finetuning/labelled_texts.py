@@ -96,11 +96,7 @@ class LabelledTexts:
         return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
 
     def class_names(self) -> list[str]:
-        """(N,) the labels.
-
-        Raises:
-            InputError: the rows have none.
-        """
+        """(N,) the labels."""
         if self.labels is None:
             remedy = "label the rows, or pass --label_column"
             raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
@@ -138,11 +134,7 @@ class LabelledTexts:
                 raise unknown_label(label, names, *self.place(number))
 
     def numbers(self) -> np.ndarray:
-        """(N,) the labels of a regression, in float64.
-
-        Raises:
-            InputError: the rows have no labels, or one is not a number.
-        """
+        """(N,) the labels of a regression, in float64."""
         numbers = [as_number(label) for label in self.class_names()]
         if None in numbers:
             row = numbers.index(None)
@@ -226,9 +218,6 @@ def read_labelled(
         named: the columns that the user named, or those of the training rows.
         encoding: None: UTF-8.
         needs_labels: False: files without labels are accepted.
-
-    Raises:
-        InputError: with file and line.
     """
     rows: list[Row] = []
     named = named or Columns()
@@ -259,11 +248,7 @@ def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
 
 
 def labelled_rows(rows: list[Row], named: Columns, needs_labels: bool = True) -> LabelledTexts:
-    """Texts and labels of rows, whose columns are named, or found by their usual names.
-
-    Raises:
-        InputError: a column is missing or cannot be chosen, or a row lacks its label (with its place).
-    """
+    """Texts and labels of rows, whose columns are named, or found by their usual names."""
     columns = find_columns(rows[0], named, needs_labels)
 
     labels = None
@@ -293,11 +278,7 @@ def _texts(rows: list[Row], column: str) -> list[str]:
 
 
 def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
-    """The columns of text, second text and label, by the first row.
-
-    Raises:
-        InputError: a named column does not exist, or there is not one column with a usual name.
-    """
+    """The columns of text, second text and label, by the first row."""
     columns = tuple(row.values)
     flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
     flags["--slice_column"] = named.slice
@@ -340,11 +321,7 @@ def _label_name(row: Row, column: str) -> str:
 
 
 def without_empty(rows: LabelledTexts) -> LabelledTexts:
-    """The rows that have a text, and both texts of a pair; all of them where they have no labels.
-
-    Raises:
-        InputError: all texts are empty.
-    """
+    """The rows that have a text, and both texts of a pair; all of them where they have no labels."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:
