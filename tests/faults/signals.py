@@ -158,7 +158,7 @@ def _stop_launched(target: str, number: signal.Signals):
             while not (folder / "cache").exists() and running.poll() is None and time.monotonic() < end:
                 time.sleep(0.005)
         else:
-            while running.output.count(": loss ") < wanted and running.poll() is None and time.monotonic() < end:
+            while running.output.count("\nstep ") < wanted and running.poll() is None and time.monotonic() < end:
                 time.sleep(0.005)
 
         _send(running, target, number, rng)
@@ -200,7 +200,7 @@ def _launched_fault(running: Running, folder: Path, target: str) -> str | None:
         return None
     if len(lines) != 1:
         return f"{len(lines)} lines report the signal; last: {last_line(running.output)}"
-    finished, saved = running.output.count(": loss "), saved_steps(folder / "run")
+    finished, saved = running.output.count("\nstep "), saved_steps(folder / "run")
     if finished and (not saved or saved[-1] < finished):
         return f"step {finished} was finished, and {saved[-1:]} is saved"
     return None
