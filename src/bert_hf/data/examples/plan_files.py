@@ -69,11 +69,6 @@ def shared_plan_folder(run: Path, first: bool, gather: Callable[[object], list])
 
     host = socket.gethostname()
     folders = {host: folder for host, folder in gather((host, mine)) if folder}
-    try:
-        yield Path(folders[host])
-    except Exception:
-        mine = None  # other ranks may still read in it; the next start of the run removes it
-        raise
-    finally:
-        if mine is not None:
-            shutil.rmtree(mine, ignore_errors=True)
+    yield Path(folders[host])
+    if mine is not None:  # after an error other ranks may still read in it: the next start of the run removes it
+        shutil.rmtree(mine, ignore_errors=True)
