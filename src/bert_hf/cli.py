@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
@@ -88,19 +87,15 @@ def _run(name: str, words: list[str]) -> int:
         if machine.accelerate_config is not None or processes > 1:
             return launch(script, words, find_machine(machine.accelerate_config or "ddp"), processes)
 
+    # From its file: `evaluate` is also the name of a library
+    spec: Any = importlib.util.spec_from_file_location(script.stem, script)
+    recipe = importlib.util.module_from_spec(spec)
     before, sys.argv = sys.argv, [f"bert-hf {name}", *words]
     try:
-        return load_recipe(script).main(words)
+        spec.loader.exec_module(recipe)
+        return recipe.main(words)
     finally:
         sys.argv = before
-
-
-def load_recipe(script: Path) -> ModuleType:
-    """A recipe as a module, loaded from its file: `evaluate` is also the name of a library."""
-    spec: Any = importlib.util.spec_from_file_location(script.stem, script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _number_of_processes(given: int | None, machine: str | None) -> int:

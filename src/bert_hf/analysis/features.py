@@ -67,16 +67,13 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
                 text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
                 yield (text, pair) if separator else (line, None)
         else:
-            yield from _rows(path, feature_args.text_column, feature_args.text_pair_column)
-
-
-def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterator[Text]:
-    for row in read_rows(path):
-        if text_column is None:
-            others = {name: value for name, value in row.values.items() if name != pair_column}
-            text_column = choose_column(row._replace(values=others))
-        pair = text_of(row, pair_column) or "" if pair_column else None
-        yield text_of(row, text_column) or "", pair
+            text_column, pair_column = feature_args.text_column, feature_args.text_pair_column
+            for row in read_rows(path):
+                if text_column is None:
+                    others = {name: value for name, value in row.values.items() if name != pair_column}
+                    text_column = choose_column(row._replace(values=others))
+                pair = text_of(row, pair_column) or "" if pair_column else None
+                yield text_of(row, text_column) or "", pair
 
 
 # ---- hidden states

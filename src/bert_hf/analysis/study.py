@@ -160,15 +160,12 @@ class Study:
 
         order = itertools.product(self.models, self.sizes, self.folds, self.seeds)
         self.cells = [Cell(model, fold, size, seed) for model, size, fold, seed in order]
+        taken = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if study_args.folds_dir else ())}
         for argv in (recipe_argv, *(model.argv for model in self.models)):
-            self._reject_set_options(argv)
-
-    def _reject_set_options(self, argv: Iterable[str]) -> None:
-        taken = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if self.args.folds_dir else ())}
-        for word in argv:
-            if word.startswith("--") and _option_name(word) in taken:
-                hint = "use --seeds, --models, --train_sizes and --folds_dir"
-                raise InputError("set by the study", where=word, remedy=hint)
+            for word in argv:
+                if word.startswith("--") and _option_name(word) in taken:
+                    hint = "use --seeds, --models, --train_sizes and --folds_dir"
+                    raise InputError("set by the study", where=word, remedy=hint)
 
     # ---- running
 
@@ -184,8 +181,8 @@ class Study:
             InputError: the output folder is not a study's, a cell was run with another command or other files, or
                 unknown metric or reference.
         """
-        counts = f"{len(self.models)} models × {len(self.sizes)} sizes × {len(self.folds)} folds"
-        self.report(f"{len(self.cells)} cells: {counts} × {len(self.seeds)} seeds")
+        counts = f"models {len(self.models)} × sizes {len(self.sizes)} × folds {len(self.folds)}"
+        self.report(f"{len(self.cells)} cells: {counts} × seeds {len(self.seeds)}")
         code = self._begin()
         if code or self.args.check:
             return code

@@ -119,7 +119,10 @@ def parse(
     values, names = _read_values(parser, _words(argv), default_config)
 
     _check_limits(parser, values, names)
-    built = tuple(_build(cls, values) for cls in classes)
+    try:
+        built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
+    except (ValueError, ImportError) as error:
+        raise InputError(str(error), where="arguments", remedy="fix the option") from None
 
     checking = getattr(values, "check", False)
     for function in filter(None, (check, dry_run if checking else None)):
@@ -278,7 +281,7 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
     return [] if node.tag.endswith(":null") else [f"--{name}={node.value}"]
 
 
-# ---- checks of declarations, and construction
+# ---- checks of declarations
 
 
 def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
@@ -309,10 +312,3 @@ def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, 
         if needed and not any(map(applies, needed)):
             what = f"no effect without --{needed[0].replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")
-
-
-def _build(cls: type, values: argparse.Namespace):
-    try:
-        return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
-    except (ValueError, ImportError) as error:
-        raise InputError(str(error), where="arguments", remedy="fix the option") from None

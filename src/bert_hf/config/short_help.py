@@ -4,7 +4,6 @@ recipes/help/ has a page per recipe: the options that are used most, with their 
 takes the fields of `TrainingArguments`, whose names are read from the source. `--help all` prints every option.
 """
 
-import ast
 import difflib
 import importlib.util
 import os
@@ -70,12 +69,8 @@ def _names_of_training() -> set[str]:
     transformers: Any = importlib.util.find_spec("transformers")
     sources = [*Path(__file__).parent.glob("*arguments.py"), Path(transformers.origin).with_name("training_args.py")]
 
-    names = {"config", "check", "help"}
-    for source in sources:
-        for node in ast.parse(source.read_text(encoding="utf-8")).body:
-            fields = node.body if isinstance(node, ast.ClassDef) else []
-            names |= {ast.unparse(field.target) for field in fields if isinstance(field, ast.AnnAssign)}
-    return names
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    return {"config", "check", "help", *re.findall(r"^    (\w+): ", text, re.MULTILINE)}
 
 
 def unknown_option(

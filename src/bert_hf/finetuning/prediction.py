@@ -79,12 +79,8 @@ class Predictor(ABC):
             InputError: a row has not what this kind of model reads; with file and line.
         """
         items = [self.read(row) for row in rows]
-        training = self.model.training
-        self.model.eval()  # without dropout
-        try:
-            return self.predict(items) if items else []
-        finally:
-            self.model.train(training)
+        self.model.eval()  # without dropout; Trainer switches it on in each step
+        return self.predict(items) if items else []
 
     @abstractmethod
     def read(self, row: Row) -> Any:

@@ -114,7 +114,9 @@ def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterat
         if kind == ".json":
             yield from json_rows(path)
         elif isinstance(predictor, WordPredictor) and _is_conll(path, kind, predictor.names):
-            yield from _tagged_rows(path)
+            rows = read_tagged([path])
+            for words, tags, document, lines in zip(rows.words, rows.tags, rows.documents, rows.lines, strict=True):
+                yield Row({"tokens": words, "tags": tags}, f"{path}, document {document}", lines[0])
         elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
             yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
         else:
@@ -127,12 +129,6 @@ def _is_conll(path: str, kind: str, labels: Sequence[str]) -> bool:
     lines = (line for _, line in read_lines(path) if line.strip() and not line.startswith(("-DOCSTART-", "# ")))
     columns = next(lines, "").split()
     return len(columns) > 1 and columns[-1] in labels
-
-
-def _tagged_rows(path: str) -> Iterator[Row]:
-    tagged = read_tagged([path])
-    for words, tags, document, lines in zip(tagged.words, tagged.tags, tagged.documents, tagged.lines, strict=True):
-        yield Row({"tokens": words, "tags": tags}, f"{path}, document {document}", lines[0])
 
 
 def _windows(rows: Iterable) -> Iterator[list]:
@@ -212,7 +208,8 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
 
     def joined() -> Rows:
         with open(folder / "predictions.jsonl", encoding="utf-8") as lines:
-            windows = (json.loads(line, parse_float=_seven_digits) for line in itertools.islice(lines, 1, None))
+            decoder = json.JSONDecoder(parse_float=lambda number: float(f"{float(number):.7g}"))  # as float32 has
+            windows = map(decoder.decode, itertools.islice(lines, 1, None))
             predicted = itertools.chain.from_iterable(windows)
             for row, own in zip(rows_of(predictor, prediction_args), predicted, strict=True):
                 yield row.values | {names[name]: value for name, value in own.items()}
@@ -223,11 +220,6 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     release_lock()
     shutil.rmtree(folder)
     return progress.total
-
-
-def _seven_digits(number: str) -> float:
-    """As many as float32 has."""
-    return float(f"{float(number):.7g}")
 
 
 def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -> tuple[dict[str, str], int]:

@@ -198,22 +198,16 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     if recorded:
         # In a longer run, a sequence length that changes at a share of the steps would change at others
         same_length = bool((identity.get("examples") or {}).get("long_seq_length"))
-        before, now = (each if same_length else _without_length(each) for each in (recorded, identity))
-        if different := differences(before, now):
+        now = identity if same_length else {**identity, "schedule": dict(identity.get("schedule") or {})}
+        for option in () if same_length else ("max_steps", "num_train_epochs"):
+            now["schedule"][option] = (recorded.get("schedule") or {}).get(option)
+        if different := differences(recorded, now):
             raise InputError(
                 f"the checkpoint belongs to another run: {describe(different)}",
                 where=name,
                 remedy="--model_name_or_path begins a new run with its weights",
             )
     return name
-
-
-def _without_length(identity: dict) -> dict:
-    """An identity without the number of steps or epochs."""
-    schedule = dict(identity.get("schedule") or {})
-    for name in ("max_steps", "num_train_epochs"):
-        schedule.pop(name, None)
-    return {**identity, "schedule": schedule}
 
 
 # ---- the record

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -77,7 +76,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         card=card,
         usage=_usage(folder, card),
         results=_table(results),
-        settings={name: _cell(value) for name, value in card.training.items()},
+        settings={name: " ".join(str(value).replace("|", "\\|").split()) for name, value in card.training.items()},
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
@@ -132,11 +131,6 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     columns = sorted({column for column, _, _ in results}, key=list(_COLUMNS.values()).index)
     body = [[metric, *(row.get(column, "") for column in columns)] for metric, row in rows.items()]
     return [["metric", *columns], *body]
-
-
-def _cell(value: Any) -> str:
-    """A value as the cell of a Markdown table."""
-    return " ".join(str(value).replace("|", "\\|").split())
 
 
 def _usage(folder: Path, card: Card) -> str:
