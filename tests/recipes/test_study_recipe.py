@@ -75,7 +75,7 @@ def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys, monkeypat
 def test_check_asks_the_recipe_and_writes_nothing(place, capsys):
     assert recipe("study")(argv(place, "checked", "--train_sizes", "20", "--check", "true")) == 0
     said = capsys.readouterr().out
-    assert "12 cells: 2 models × 1 sizes × 2 folds × 3 seeds" in said
+    assert "12 cells: models 2 × sizes 1 × folds 2 × seeds 3" in said
     assert said.count("  run: ") == 2  # the recipe's check, once for each model
     assert not (place / "checked").exists()
 

@@ -14,7 +14,7 @@ from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
-from bert_hf.console import logger
+from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
@@ -84,7 +84,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
     # No test row is trained on, nor chooses the weights
     for option in ("train_file", "validation_file"):
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
-    yield f"data: {task.source(task_args)}"
+    yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
