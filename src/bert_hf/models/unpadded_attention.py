@@ -87,8 +87,7 @@ def unpad_batch(
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
         queries = queries[order]
-        shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
-        groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
+        groups = _equal_neighbours(lengths, queries)
         token_positions = real[order].flatten().nonzero().squeeze(1)
     if token_positions is None:
         return None
@@ -104,6 +103,11 @@ def unpad_batch(
         query_cu_seqlens=_cumulative(queries),
         max_seqlen=length,
     )
+
+
+def _equal_neighbours(lengths: Tensor, queries: Tensor) -> tuple[_Group, ...]:
+    shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
+    return tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
 
 
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
