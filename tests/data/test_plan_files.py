@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tiny import TinyWindows
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -12,6 +13,7 @@ from bert_hf.data.examples import dataset
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import Phase, RunSampler
+from bert_hf.errors import STOPPED, UNAVAILABLE, RunInterrupted
 
 PHASES = (Phase(48, 160), Phase(64, None))
 TOTAL = 480
@@ -78,3 +80,11 @@ def test_the_folder_is_that_of_the_machine_and_goes_with_the_run(tmp_path, monke
         with shared_plan_folder(tmp_path / "run", False, lambda mine: [of_first, mine]) as of_others:
             assert of_others == folder
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("code", "left"), [(STOPPED, 0), (UNAVAILABLE, 1)])
+def test_a_stopped_run_leaves_no_folder(tmp_path, monkeypatch, code, left):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RunInterrupted), shared_plan_folder(tmp_path / "run", True, lambda mine: [mine]):
+        raise RunInterrupted("after step 3", code)
+    assert len(list(tmp_path.iterdir())) == left
