@@ -37,7 +37,7 @@ ReturnToService=2
 SlurmdTimeout=10
 MinJobAge=600
 SchedulerParameters=requeue_delay=1
-NodeName=host1,host2 CPUs=2 RealMemory=4000 State=UNKNOWN
+NodeName=host1,host2 CPUs=1 RealMemory=4000 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -77,8 +77,9 @@ def pull_cable(pulled: bool) -> None:
 
 
 def on_host(name: str, words: list[str], setup: str = "true") -> list[str]:
-    """The command that runs `words` on a host, after a line of shell in its own view of the mounted folders."""
-    shell = f'hostname {name} && {setup} && exec "$@"'
+    """The command that runs `words` on a host, of one core, after a line of shell in its own view of the folders."""
+    core = str(HOSTS.index(name) % (os.cpu_count() or 1))
+    shell = f'hostname {name} && {setup} && exec taskset -c {core} "$@"'
     return ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "sh", "-c", shell, "sh", *words]
 
 
