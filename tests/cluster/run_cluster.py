@@ -218,6 +218,7 @@ def other_version(bench: Bench) -> str:
 
 def submit(bench: Bench, folder: Path, *flags: str, **changes) -> str:
     """Queues launch/slurm.sbatch for two hosts of one task; returns the job's number."""
+    Path(f"{folder}.log").unlink(missing_ok=True)
     options = ["--gpus-per-node=0", "--ntasks-per-node=1", "--cpus-per-task=1", "--parsable", *flags]
     words = ["sbatch", *options, f"--output={folder}.log", "launch/slurm.sbatch", *bench.words(folder, **changes)]
     done = subprocess.run(
