@@ -283,7 +283,10 @@ def prepared_in_parts(bench: Bench) -> str:
     documents = bench.subject.text.read_text().split("\n\n")
     for number in range(4):
         (texts / f"{number}.txt").write_text("\n\n".join(documents[number::4]))
-    words = ["--train_file", f"{texts}/*.txt", "--tokenizer_name", str(bench.subject.corpus)]
+    train = ["recipes/train_tokenizer.py", "--train_file", f"{texts}/*.txt", "--vocab_size", "400"]
+    train += ["--output_dir", f"{texts}/tokenizer"]
+    subprocess.run([sys.executable, *train], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True)
+    words = ["--train_file", f"{texts}/*.txt", "--tokenizer_name", f"{texts}/tokenizer"]
 
     array = ["sbatch", "--wait", "--array=0-1", "--cpus-per-task=1", f"--output={texts}/%a.log"]
     command = [*array, "launch/prepare_array.sbatch", *words, "--output_dir", str(folder)]

@@ -64,6 +64,8 @@ def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_pa
 
     config = json.loads((run / "config.json").read_text())
     columns = {"text_column": "body_text", "text_pair_column": None, "label_column": "kind"}
+    deciles = config["trained_on"].pop("deciles")
+    assert deciles["tokens"] == [7] * 11
     assert config["trained_on"] == {**columns, "long_texts": "windows", "max_seq_length": 8}
     assert (
         recipe("evaluate")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"]) == 0

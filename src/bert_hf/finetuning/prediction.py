@@ -79,8 +79,11 @@ class Predictor(ABC):
             InputError: a row has not what this kind of model reads; with file and line.
         """
         items = [self.read(row) for row in rows]
-        self.model.eval()  # without dropout; Trainer switches it on in each step
-        return self.predict(items) if items else []
+        training = self.model.training
+        self.model.eval()  # without dropout
+        added = self.predict(items) if items else []
+        self.model.train(training)
+        return added
 
     @abstractmethod
     def read(self, row: Row) -> Any:
