@@ -259,7 +259,8 @@ def slurm_requeue(bench: Bench) -> str:
 
 def slurm_time_limit(bench: Bench) -> str:
     folder = bench.folder("slurm-usr1")
-    job = submit(bench, folder, "--time=1", "--signal=USR1@20", save_steps=200, eval_steps=60)
+    longer = {"save_steps": 1, "eval_steps": 1}  # so that a fast machine does not finish before the signal
+    job = submit(bench, folder, "--time=1", "--signal=USR1@55", **longer)
     log = finishes(bench, job, folder, 600)
     assert "stopped: SIGUSR1" in log, log
     return f"requeued {restarts(job)} times, the same bytes"
