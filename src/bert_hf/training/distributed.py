@@ -207,7 +207,11 @@ def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, er
         return [value]
     # At least as long as a rank waits for the output folder
     _start = _start or Ranks(dist.get_rank(), dist.get_world_size(), max(timeout, 90))
-    return _start.agree(value, error=error, remedy=remedy)
+    try:
+        return _start.agree(value, error=error, remedy=remedy)
+    except RunInterrupted:
+        dist.destroy_process_group()  # threads of gloo that still run at the exit may abort the process
+        raise
 
 
 def rank0_value(value: Any) -> Any:
