@@ -57,12 +57,12 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
-    def run_reference(self) -> None:
-        """An uninterrupted run on two ranks of one host."""
+    def run_reference(self, **changes) -> str:
+        """The bytes of an uninterrupted run on two ranks of one host."""
         folder = self.folder("reference")
-        words = [*on_torchrun(), *self.words(folder)]
+        words = [*on_torchrun(), *self.words(folder, **changes)]
         subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=600)
-        self.reference = digest(folder)
+        return digest(folder)
 
     def same(self, folder: Path) -> bool:
         """True if a run ended with the bytes of the reference."""
@@ -238,12 +238,12 @@ def restarts(job: str) -> int:
     return int(shown.partition("Restarts=")[2].split(" ")[0] or 0)
 
 
-def finishes(bench: Bench, job: str, folder: Path, seconds: float = 400) -> str:
+def finishes(job: str, folder: Path, reference: str, seconds: float = 400) -> str:
     log = Path(f"{folder}.log")
     ends = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"}
     wait_for(lambda: state(job) in ends, seconds, f"the end of job {job}: {state(job)}")
     assert state(job) == "COMPLETED", f"{state(job)}: {log.read_text()[-2000:]}"
-    assert bench.same(folder), f"other bytes: {log.read_text()[-2000:]}"
+    assert digest(folder) == reference, f"other bytes: {log.read_text()[-2000:]}"
     return log.read_text()
 
 
@@ -252,16 +252,17 @@ def slurm_requeue(bench: Bench) -> str:
     job = submit(bench, folder)
     wait_for(lambda: steps(folder) >= 12, 120, "step 12")
     hosts.slurm("scancel", "--signal=TERM", job)
-    log = finishes(bench, job, folder)
+    log = finishes(job, folder, bench.reference)
     assert log.count("stopped: SIGTERM") == 2, log  # a line of each host
     return f"requeued {restarts(job)} time, the same bytes"
 
 
 def slurm_time_limit(bench: Bench) -> str:
     folder = bench.folder("slurm-usr1")
-    longer = {"save_steps": 1, "eval_steps": 1}  # so that a fast machine does not finish before the signal
-    job = submit(bench, folder, "--time=1", "--signal=USR1@55", **longer)
-    log = finishes(bench, job, folder, 600)
+    longer = {"max_steps": 3000, "save_steps": 3000, "eval_steps": 3000}  # longer than a minute
+    reference = bench.run_reference(**longer)
+    job = submit(bench, folder, "--time=1", "--signal=USR1@20", **longer)
+    log = finishes(job, folder, reference, 900)
     assert "stopped: SIGUSR1" in log, log
     return f"requeued {restarts(job)} times, the same bytes"
 
@@ -273,7 +274,7 @@ def slurm_killed_host(bench: Bench) -> str:
     hosts.kill_host("host2")
     wait_for(lambda: restarts(job) > 0, 120, "the requeued job")
     hosts.start_slurm_daemon("host2")
-    finishes(bench, job, folder)
+    finishes(job, folder, bench.reference)
     return f"requeued by Slurm {restarts(job)} time, the same bytes"
 
 
@@ -361,7 +362,7 @@ def main() -> int:
         flags.work.mkdir(parents=True, exist_ok=True)
         hosts.connect_hosts(flags.work)
     bench = Bench(flags.work)
-    bench.run_reference()
+    bench.reference = bench.run_reference()
 
     failed = 0
     for part in flags.only:
