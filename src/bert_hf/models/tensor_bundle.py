@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from bert_hf.config.files import check_input_file
 from bert_hf.errors import InputError
 
 _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
@@ -117,14 +118,11 @@ class TensorBundle:
             raise self._damaged(f"{name!r}: {entry.size} bytes contradict its shape and type")
 
         file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
-        if not file.is_file():
-            raise InputError("no such file", where=file, remedy="copy all files of the checkpoint")
-        if entry.offset + entry.size > file.stat().st_size:
-            raise InputError(f"truncated within {name!r}", where=file, remedy="copy the file again")
-
-        values = np.fromfile(file, dtype, count, offset=entry.offset).reshape(entry.shape)
+        check_input_file(file, "copy all files of the checkpoint")
+        values = np.fromfile(file, dtype, count, offset=entry.offset)
         if _masked(crc32c(values.data)) != entry.crc:
-            raise InputError(f"wrong checksum of {name!r}", where=file, remedy="copy the file again")
+            raise InputError(f"truncated, or wrong checksum of {name!r}", where=file, remedy="copy the file again")
+        values = values.reshape(entry.shape)
         return (values.astype("<u4") << 16).view("<f4") if entry.dtype == _BFLOAT16 else values
 
     def _damaged(self, problem: str) -> InputError:

@@ -18,7 +18,7 @@ from transformers import (
     BertPreTrainedModel,
 )
 
-from bert_hf.config.files import check_writable, parse_json, read_input_text, write_durably
+from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text, write_durably
 from bert_hf.config.parser import option
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
@@ -70,16 +70,13 @@ def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
 def find_prefix(where: str | Path) -> Path:
     """The prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder."""
     path = Path(str(where).removesuffix(".index"))
+    remedy = "give the folder of one checkpoint, or PREFIX of PREFIX.index"
     if not path.is_dir():
-        if not Path(f"{path}.index").is_file():
-            remedy = "give its folder, or PREFIX of PREFIX.index"
-            raise InputError("no such checkpoint", where=f"{path}.index", remedy=remedy)
+        check_input_file(f"{path}.index", remedy)
         return path
 
-    prefixes = sorted(file.with_suffix("") for file in path.glob("*.index"))
+    prefixes = [file.with_suffix("") for file in path.glob("*.index")]
     if len(prefixes) != 1:
-        names = ", ".join(prefix.name for prefix in prefixes)
-        remedy = f"give one of: {names}" if names else "give the folder of bert_model.ckpt.index"
         raise InputError(f"{len(prefixes)} TensorFlow checkpoints in this folder", where=path, remedy=remedy)
     return prefixes[0]
 
