@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.files import check_writable
@@ -25,7 +25,6 @@ from bert_hf.finetuning.prediction import Predictor
 from bert_hf.finetuning.run import write_input_length
 
 ONNX = "model.onnx"
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the extra `onnx`
 _TOLERANCE = 1e-5  # times max(1, max|logit|)
 
@@ -48,26 +47,9 @@ def check_export(export_args: ExportArguments) -> Iterator[str]:
     for name in ("model_name_or_path", "output_dir"):
         if getattr(export_args, name) is None:
             raise InputError("missing option", where=f"--{name}", remedy="give a folder")
-    if missing := missing_packages():
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise InputError(f"not installed: {', '.join(missing)}", remedy="pip install 'bert-hf[onnx]'")
     yield check_writable(str(export_args.output_dir))
-
-
-def missing_packages() -> list[str]:
-    """The packages of the extra `onnx` that are not installed."""
-    return [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-
-
-class _Logits(nn.Module):
-    """A network whose outputs are a tuple of the logits alone."""
-
-    def __init__(self, model: PreTrainedModel):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        return tuple(value for name, value in outputs.items() if name.endswith("logits"))
 
 
 def export_onnx(
@@ -90,12 +72,12 @@ def export_onnx(
     if isinstance(model, BiLstmTagger):
         problem = "a tagger on frozen features cannot be exported"
         raise InputError(problem, where=model.name_or_path, remedy="give a fine-tuned BERT")
-    network = _Logits(model.eval())
+    model.eval()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         place = Path(temporary)
-        _write_onnx(network, place / ONNX, length)
-        difference, largest = compare(network, place / ONNX, length)
+        _write_onnx(model, place / ONNX, length)
+        difference, largest = compare(model, place / ONNX, length)
         if difference > _TOLERANCE * max(1, largest):
             problem = f"the exported logits differ by {difference:.1e}"
             raise InputError(problem, remedy="install the versions of constraints.txt")
@@ -113,20 +95,21 @@ def export_onnx(
     return difference
 
 
-def _write_onnx(network: _Logits, path: Path, length: int) -> None:
+def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
+    inputs = _random_inputs(model, 2, min(8, length))
     sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
-    if _is_choice(network.model):
+    if _is_choice(model):
         sizes[1] = torch.export.Dim("choices")
     sizes[len(sizes)] = torch.export.Dim("length", max=length)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            network,
-            kwargs=_random_inputs(network.model, 2, min(8, length)),
-            dynamic_shapes=dict.fromkeys(_INPUTS, sizes),
-            input_names=list(_INPUTS),
-            output_names=_output_names(network.model),
+            model,
+            kwargs=inputs,
+            dynamic_shapes=dict.fromkeys(inputs, sizes),
+            input_names=list(inputs),
+            output_names=list(model(**inputs)),
             dynamo=True,
             verbose=False,
         )
@@ -136,12 +119,6 @@ def _write_onnx(network: _Logits, path: Path, length: int) -> None:
 
 def _is_choice(model: PreTrainedModel) -> bool:
     return type(model).__name__.endswith("ForMultipleChoice")
-
-
-def _output_names(model: PreTrainedModel) -> list[str]:
-    if type(model).__name__.endswith("ForQuestionAnswering"):
-        return ["start_logits", "end_logits"]
-    return ["logits"]
 
 
 def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str, Tensor]:
@@ -154,14 +131,14 @@ def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str,
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (ids + ends[..., None]) % 2 * mask}
 
 
-def compare(network: nn.Module, path: Path, length: int) -> tuple[float, float]:
+def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, float]:
     """(largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
     session = open_session(path)
     difference = largest = 0.0
     for batch, tokens in ((1, 1), (1, length), (32, min(length, 64)), (2, length)):
-        inputs = _random_inputs(network.model, batch, tokens)  # pyright: ignore
+        inputs = _random_inputs(model, batch, tokens)
         with torch.inference_mode():
-            expected = [tensor.numpy() for tensor in network(**inputs)]
+            expected = [tensor.numpy() for tensor in model(**inputs).values()]
         computed = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
         for own, other in zip(expected, computed, strict=True):
             difference = max(difference, float(np.abs(own - other).max()))
@@ -179,11 +156,11 @@ def open_session(path: Path) -> Any:
 def run_in_session(predictor: Predictor, path: Path) -> None:
     """Makes a predictor compute its outputs by the exported network."""
     session = open_session(path)
-    names = _output_names(predictor.model)
+    inputs, outputs = ([each.name for each in side] for side in (session.get_inputs(), session.get_outputs()))
 
     def forward(batch: dict[str, Tensor]) -> SimpleNamespace:
-        inputs = {name: batch[name].numpy(force=True) for name in _INPUTS}
-        return SimpleNamespace(**dict(zip(names, map(torch.from_numpy, session.run(names, inputs)), strict=True)))
+        computed = session.run(outputs, {name: batch[name].numpy(force=True) for name in inputs})
+        return SimpleNamespace(**dict(zip(outputs, map(torch.from_numpy, computed), strict=True)))
 
     predictor.forward = forward
 
