@@ -37,7 +37,6 @@ _PARTS = (
     (r"/output_weights$", "/weight"),
     (r"/output_bias$", "/bias"),
 )
-_REMEDY = "give the bert_config.json of this checkpoint"
 _HEADS = {  # a variable that marks the head → the class that has it
     "cls/squad/output_weights": BertForQuestionAnswering,
     "output_weights": BertForSequenceClassification,
@@ -146,27 +145,22 @@ def convert(prefix: Path, config: BertConfig) -> BertPreTrainedModel:
         model = _HEADS[head](config)
     if isinstance(model, BertForQuestionAnswering):  # has no pooler
         variables = [name for name in variables if not name.startswith("bert/pooler/")]
-    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
-    weights = {weight_name(name): _weight(bundle, name, shapes) for name in variables}
-    if missing := sorted(shapes.keys() - weights.keys()):
-        raise InputError(f"no variable for {missing[0]}", where=bundle.index, remedy=_REMEDY)
+    weights = {weight_name(name): _weight(bundle, name) for name in variables}
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    expected = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    if differing := [name for name, _ in shapes.items() ^ expected.items()]:
+        name = min(differing)
+        what = f"shape of {name}: {shapes.get(name, 'missing')}, by the configuration {expected.get(name, 'none')}"
+        raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
 
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
     return model
 
 
-def _weight(bundle: TensorBundle, name: str, shapes: dict[str, tuple[int, ...]]) -> torch.nn.Parameter:
-    """The parameter that is made of a variable."""
-    shape = bundle.shapes[name]
-    expected = shapes.get(weight_name(name))
-    if expected is None:
-        raise InputError(f"{name!r} does not belong to this BERT", where=bundle.index, remedy=_REMEDY)
-    if (shape[::-1] if name.endswith("/kernel") else shape) != expected:
-        raise InputError(f"the shape of {name!r} is {shape}, not {expected}", where=bundle.index, remedy=_REMEDY)
-
-    values = bundle.read(name).astype(np.float32, copy=False)
-    if name.endswith("/kernel"):
+def _weight(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:
+    values = bundle.read(variable).astype(np.float32, copy=False)
+    if variable.endswith("/kernel"):
         values = np.ascontiguousarray(values.T)
     return torch.nn.Parameter(torch.from_numpy(values))
