@@ -15,8 +15,7 @@ from transformers import BertForPreTraining
 from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics import classification_metrics
 from bert_hf.finetuning.threshold import (
-    check_two_classes,
-    check_validation,
+    check_threshold,
     choose_threshold,
     describe_threshold,
 )
@@ -89,22 +88,20 @@ def test_the_rates_and_their_exact_intervals():
 
 
 def test_a_rate_that_the_rows_cannot_show():
-    targets = np.repeat([0, 1], [99, 50])
-    assert "! 99 validation rows of 'ham'" in check_validation(
-        asked("max_false_positive_rate", 0.01), targets, ("ham",)
-    )
-    assert not check_validation(asked("max_false_positive_rate", 0.02), targets, ("ham",))
-    assert not check_validation(asked("min_precision", 0.01), targets, ("ham",))
-    assert not check_validation(asked(), targets[:9], ("ham",))
-    with pytest.raises(InputError, match="only one class"):
-        check_validation(asked("min_precision", 0.9), targets[:9], ("ham",))
+    targets, labels = np.repeat([0, 1], [99, 50]), ("ham", "spam")
+    assert "! 99 validation rows of 'ham'" in check_threshold(asked("max_false_positive_rate", 0.01), targets, labels)
+    assert not check_threshold(asked("max_false_positive_rate", 0.02), targets, labels)
+    assert not check_threshold(asked("min_precision", 0.01), targets, labels)
+    assert not check_threshold(asked(), targets[:9], labels)
+    with pytest.raises(InputError, match="rows have 1"):
+        check_threshold(asked("min_precision", 0.9), targets[:9], labels)
 
 
 @pytest.mark.parametrize("labels", [("a", "b", "c"), ()])
 def test_three_classes_or_numbers_have_no_threshold(labels):
-    check_two_classes(asked(), labels)
+    check_threshold(asked(), np.arange(3), labels)
     with pytest.raises(InputError, match="two classes"):
-        check_two_classes(asked("min_precision", 0.9), labels)
+        check_threshold(asked("min_precision", 0.9), np.arange(3), labels)
 
 
 # ---- a run

@@ -72,6 +72,7 @@ class ClassificationTask(DownstreamTask):
     def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(task_args, tokenizer)
         self.regression = is_regression(task_args)
+        self._warning = threshold.check_threshold(task_args, self.targets("validation"), self.labels)
         self._inputs: dict[str, EncodedTexts] = {}
         self._temperature: float | None = None  # until `decide`
         self._deciles: dict[str, list[float]] = {}
@@ -94,7 +95,6 @@ class ClassificationTask(DownstreamTask):
             names = cls.class_names(task_args, parts)
             for rows in parts.values():
                 rows.check_labels(names)
-        threshold.check_two_classes(task_args, cls.class_names(task_args, parts))
 
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
@@ -142,8 +142,7 @@ class ClassificationTask(DownstreamTask):
     def describe(self) -> str:
         parts_with_files = dict.fromkeys(["train", *self.task_args.files()])
         lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in parts_with_files]
-        warning = threshold.check_validation(self.task_args, self.targets("validation"), self.labels)
-        return "\n".join([*lines, *filter(None, [self.inputs("train").note, warning])])
+        return "\n".join([*lines, *filter(None, [self.inputs("train").note, self._warning])])
 
     def targets(self, part: str) -> Any:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""

@@ -1,8 +1,5 @@
 """Chooses, on validation rows, the probability from which a row is predicted to be of the positive class.
 
-    threshold = choose_threshold(logits, targets, task_args)        # --max_false_positive_rate 0.01
-    classes = predicted_classes(logits, threshold)
-
 Of two classes the positive one is the second, with id 1.
 """
 
@@ -25,12 +22,28 @@ def threshold_option(task_args: Any) -> str | None:
     return next((name for name in _OPTIONS if getattr(task_args, name)), None)
 
 
-def check_two_classes(task_args: Any, labels: Sequence[str]) -> None:
-    """Raises an `InputError` where a threshold is asked for, and there are not two classes."""
+def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
+    """A line if the validation rows cannot show the false-positive rate; else "".
+
+    Args:
+        targets: of the validation rows.
+
+    Raises:
+        InputError: a threshold is asked for, and there are not two classes, in these rows, too.
+    """
     option = threshold_option(task_args)
-    if option is not None and len(labels) != 2:
-        what = f"a threshold separates two classes, the rows have {len(labels) or 'numbers'}"
+    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
+    if option is not None and classes != 2:
+        what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
         raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
+
+    rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
+    if not rate or negatives * rate >= 1:
+        return ""
+    return (
+        f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
+        f"{math.ceil(1 / rate):,} are needed"
+    )
 
 
 def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
@@ -59,26 +72,6 @@ def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) ->
 
     neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores
     return float(neighbours[best : best + 2].mean())
-
-
-def check_validation(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """A line if the validation rows cannot show the false-positive rate; else "".
-
-    Raises:
-        InputError: they have only one class.
-    """
-    option = threshold_option(task_args)
-    if option is not None and len(np.unique(targets)) < 2:
-        remedy = "give validation rows of both classes"
-        raise InputError("the validation rows have only one class", where=f"--{option}", remedy=remedy)
-
-    rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
-    if not rate or negatives * rate >= 1:
-        return ""
-    return (
-        f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
-        f"{math.ceil(1 / rate):,} are needed"
-    )
 
 
 # ---- what a threshold does to rows
