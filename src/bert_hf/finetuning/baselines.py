@@ -1,15 +1,11 @@
 """Baselines without a network: majority class and linear models on TF-IDF.
 
-    baselines = Baselines(cut_texts(train, tokenizer, 128), labels)
-    baselines.metrics(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}
-
 Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on held-out rows.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -52,26 +48,17 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """The rows with the part of each text that the network reads: see `long_texts`.
-
-    Args:
-        tokenizer: a fast one: tokens are found in the text by their offsets.
-        long_texts: "head", "head_tail", or "windows", which leave nothing out.
-    """
+    """The rows with the part of each text that the network reads: see `encode_texts`."""
     if long_texts == "windows":
         return rows
 
     available = max_seq_length - (2 if rows.pairs is None else 3)
     firsts = _offsets(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else _offsets(rows.pairs, tokenizer)
-    texts: list[str] = []
-    pairs: list[str] = []
-    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        [(one, other)] = cut_tokens(first, second, available, long_texts)
-        texts.append(_text_of(rows.texts[row], first, one))
-        if rows.pairs is not None:
-            pairs.append(_text_of(rows.pairs[row], second, other))
-    return dataclasses.replace(rows, texts=texts, pairs=None if rows.pairs is None else pairs)
+    cut = [cut_tokens(*tokens, available, long_texts)[0] for tokens in zip(firsts, seconds, strict=True)]
+    texts = list(map(_text_of, rows.texts, firsts, [one for one, _ in cut]))
+    pairs = rows.pairs and list(map(_text_of, rows.pairs, seconds, [other for _, other in cut]))
+    return dataclasses.replace(rows, texts=texts, pairs=pairs)
 
 
 def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
@@ -120,13 +107,8 @@ def text_features(vectorizer: TfidfVectorizer, rows: LabelledTexts) -> csr_matri
 class Baselines:
     """The majority class, and linear SVMs on words and on characters; of a regression the mean, and ridge regressions.
 
-    The strength of the regularization is chosen by cross-validation inside the training rows, on at most 3,000 of
-    them; with few rows it is fixed.
-
-    Args:
-        train: training rows, cut to what the network reads (`cut_texts`).
-        labels: class names by id; empty: regression. Where all training rows are of one class, the majority is the
-            only baseline.
+    Without labels it is a regression. Where all training rows are of one class, the majority is the only baseline.
+    All rows are cut to what the network reads (`cut_texts`).
     """
 
     def __init__(self, train: LabelledTexts, labels: Sequence[str]):
@@ -141,20 +123,14 @@ class Baselines:
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
     def metrics(
-        self, rows: LabelledTexts, names: Sequence[str] = (), thresholds: Mapping[str, float] = MappingProxyType({})
+        self, rows: LabelledTexts, names: Sequence[str] = (), thresholds: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Metrics of labelled rows, named `baseline_<kind>_<metric>`.
-
-        Args:
-            rows: cut like the training rows.
-            names: of the metrics of the task's benchmark (see `classification_metrics`).
-            thresholds: of the models, by kind, as if their scores were logits.
-        """
+        """Metrics of labelled rows (see `classification_metrics`), named `baseline_<kind>_<metric>`."""
         references = rows.targets(self.labels)
         result = {}
         for kind, scores in self.predict(rows).items():
             if self.labels:
-                metrics = classification_metrics(scores, references, names, thresholds.get(kind))
+                metrics = classification_metrics(scores, references, names, (thresholds or {}).get(kind))
             else:
                 metrics = regression_metrics(scores, references)
             result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}

@@ -1,7 +1,6 @@
 """Calibrates a classifier with one temperature, which becomes part of its weights (Guo et al. 2017).
 
-temperature = fit_temperature(logits, targets)      # of the validation rows; 1.0 where none helps
-divide_logits(network.classifier, temperature)      # stock transformers now gives the calibrated probabilities
+Stock transformers then gives the calibrated probabilities.
 """
 
 from collections.abc import Mapping

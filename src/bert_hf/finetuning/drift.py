@@ -1,8 +1,4 @@
-"""Compares rows with those that a model was made with: metrics say nothing about rows of another kind.
-
-recorded = {name: deciles(values) for name, values in measures(inputs, logits, tokenizer).items()}
-drift_line(measures(new_inputs, new_logits, tokenizer), recorded)      # "", or "! the rows are unlike …"
-"""
+"""Compares rows with those that a model was made with: metrics say nothing about rows of another kind."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +15,7 @@ _CRITICAL = 1.95  # divided by √N, the distance by chance in one of a thousand
 def measures(inputs: Any, logits: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
     """Tokens of each input, share of them that are no whole word of the vocabulary, and the score of each row.
 
-    Args:
-        inputs: the columns `input_ids` and `length`.
-        logits: of the rows; the score is the highest probability, or the number of a regression.
+    The score is the highest probability, or the number of a regression.
     """
     vocabulary = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     parts = np.array([token.startswith("##") or token == tokenizer.unk_token for token in vocabulary])

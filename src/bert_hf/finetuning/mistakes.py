@@ -46,11 +46,7 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
 
 
 def write_slices(path: Path, judged: Judged, slices: Mapping[str, Sequence[str]]) -> None:
-    """Writes the accuracy of groups of rows and, of two classes, false-positive rate, recall and precision.
-
-    Args:
-        slices: (N,) the group of each row, by the name of the grouping.
-    """
+    """Writes the metrics of groups of rows; `slices` has (N,) the group of each row, by the name of the grouping."""
     _, probabilities, predictions, targets = judged
     names = THRESHOLD_METRICS if probabilities.shape[1] == 2 else ()
     lines = []

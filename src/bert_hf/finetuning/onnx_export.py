@@ -57,17 +57,9 @@ def export_onnx(
 ) -> float:
     """Writes `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
 
-    The inputs are (batch, length), or (batch, choices, length) of a model for multiple choice, of any size.
-
-    Args:
-        length: of the longest input.
-        quantize: the matrices in 8 bits.
-
-    Returns:
-        The largest difference between the logits of the two networks, before quantization.
-
-    Raises:
-        InputError: they differ by more than 1e-5 · max(1, max|logit|).
+    The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
+    `length` tokens. Returns the largest difference of a logit before quantization; one of more than
+    1e-5 · max(1, max|logit|) is an error.
     """
     if isinstance(model, BiLstmTagger):
         problem = "a tagger on frozen features cannot be exported"

@@ -219,16 +219,13 @@ class MaskPredictor(TextPredictor):
         encoded = self.tokenizer(list(texts), seconds, truncation=True, max_length=self.length)
         features = [{name: encoded[name][row] for name in encoded} for row in range(len(items))]
 
-        def best_words(batch: dict, logits: Tensor) -> Iterator[tuple[list[str], list[float]]]:
-            scores, ids = (values.tolist() for values in logits.float().softmax(-1).max(-1))
-            words = cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
-            begin = 0
-            for count in (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist():
-                yield words[begin : begin + count], scores[begin : begin + count]
-                begin += count
+        def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, list]]:
+            counts = (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
+            for of_text in logits.float().softmax(-1).split(counts):
+                scores, ids = (values.tolist() for values in of_text.max(-1))
+                yield {"words": self.tokenizer.convert_ids_to_tokens(ids), "scores": scores}
 
-        kept = self.outputs(features, best_words)
-        return [{"words": words, "scores": scores} for words, scores in kept]
+        return self.outputs(features, best_words)
 
 
 # ---- words

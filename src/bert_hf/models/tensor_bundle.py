@@ -37,17 +37,7 @@ class _Entry(NamedTuple):
 
 
 class TensorBundle:
-    """The tensors of a checkpoint by name: `bundle.shapes`, `bundle.read(name)`.
-
-    Args:
-        prefix: path of the checkpoint without `.index`.
-
-    Attributes:
-        shapes: name → shape.
-
-    Raises:
-        InputError: a file is missing, damaged or in another format.
-    """
+    """The tensors of a checkpoint, whose files are `PREFIX.*`: `shapes` by name, `read(name)`."""
 
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
