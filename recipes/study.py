@@ -19,7 +19,6 @@ from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
 from bert_hf.config.parser import parse
-from bert_hf.console import logger
 from bert_hf.training.run import command
 
 
@@ -34,12 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     run_recipe = recipe_main(Path(__file__).parent, study_args.recipe)
 
     # 2. Cells: models × training sizes × folds × seeds
-    study = Study(study_args, recipe_argv, run_recipe, report=logger.info)
+    study = Study(study_args, recipe_argv, run_recipe)
 
     # 3. Each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
-    return study.run()
+    return study.check() if study_args.check else study.run()
 
 
 if __name__ == "__main__":

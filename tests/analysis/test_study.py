@@ -50,7 +50,7 @@ def test_secrets_of_a_url_are_in_no_file_of_a_study(tmp_path):
     recipe = FakeRecipe()
     argv = [*MODELS, "--output_dir", str(tmp_path / "out"), "--dataset_source", url, "--seeds", "1"]
     for _ in range(2):  # the second time each cell is finished
-        study, _ = make_study(argv, recipe)
+        study = make_study(argv, recipe)
         assert study.run() == 0
     assert len(recipe.calls) == 2
     assert {call["dataset_source"] for call in recipe.calls} == {url}
@@ -60,7 +60,7 @@ def test_secrets_of_a_url_are_in_no_file_of_a_study(tmp_path):
 
 def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path):
     recipe = FakeRecipe()
-    study, _ = make_study([*argv, "--eval_steps", "5"], recipe)
+    study = make_study([*argv, "--eval_steps", "5"], recipe)
     assert study.run() == 0
     assert len(recipe.calls) == 16
 
@@ -85,9 +85,7 @@ def test_a_model_may_have_options_and_a_checkpoint_for_each_fold(tmp_path):
     folds = write_folds(tmp_path / "folds")
     recipe = FakeRecipe()
     models = ["--models", "a=there/{fold} --learning_rate 3e-4", "b=there/b"]
-    study, _ = make_study(
-        [*models, "--folds_dir", str(folds), "--seeds", "1", "--output_dir", f"{tmp_path}/o"], recipe
-    )
+    study = make_study([*models, "--folds_dir", str(folds), "--seeds", "1", "--output_dir", f"{tmp_path}/o"], recipe)
     assert study.run() == 0
     assert [call["model_name_or_path"] for call in recipe.calls] == ["there/0", "there/1", "there/b", "there/b"]
     assert ["learning_rate" in call for call in recipe.calls] == [True, True, False, False]
@@ -95,7 +93,7 @@ def test_a_model_may_have_options_and_a_checkpoint_for_each_fold(tmp_path):
 
 def test_without_folds_the_recipe_is_told_where_its_data_are(tmp_path):
     recipe = FakeRecipe()
-    study, _ = make_study([*MODELS, "--task", "cola", "--seeds", "4", "--output_dir", str(tmp_path / "out")], recipe)
+    study = make_study([*MODELS, "--task", "cola", "--seeds", "4", "--output_dir", str(tmp_path / "out")], recipe)
     assert study.run() == 0
     assert [(call["task"], call["seed"]) for call in recipe.calls] == [("cola", "4")] * 2
     assert {row["train_rows"] for row in table(tmp_path / "out")} == {"100"}  # known to the run alone
@@ -129,11 +127,11 @@ def test_a_foreign_folder_and_a_refused_option_leave_nothing(argv, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("keep")
     with pytest.raises(InputError):
-        make_study(argv, FakeRecipe())[0].run()
+        make_study(argv, FakeRecipe()).run()
 
     argv[argv.index(str(tmp_path / "out"))] = str(tmp_path / "new")
     with pytest.raises(ValueError, match="many"):
-        make_study([*argv, "--num_train_epochs", "many"], FakeRecipe())[0].run()
+        make_study([*argv, "--num_train_epochs", "many"], FakeRecipe()).run()
     assert not (tmp_path / "new").exists()
 
 
@@ -164,36 +162,36 @@ def test_subsets_are_nested_and_stratified(seed):
 
 
 def test_killed_three_times_it_ends_with_the_same_bytes(argv, tmp_path):
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
     expected = {name: (tmp_path / "out" / name).read_bytes() for name in ("study.csv", "study.md")}
 
     killed = [str(tmp_path / "killed") if word == str(tmp_path / "out") else word for word in argv]
     recipe = FakeRecipe(kill_at=(2, 5, 11))
     for _ in range(3):
         with pytest.raises(Killed):
-            make_study(killed, recipe)[0].run()
-    assert make_study(killed, recipe)[0].run() == 0
+            make_study(killed, recipe).run()
+    assert make_study(killed, recipe).run() == 0
     assert len(recipe.calls) == 16 + 3
     assert {name: (tmp_path / "killed" / name).read_bytes() for name in expected} == expected
 
 
 def test_a_finished_study_is_only_read_and_a_larger_one_runs_what_is_new(argv):
     recipe = FakeRecipe()
-    assert make_study(argv, recipe)[0].run() == 0
-    assert make_study(argv, recipe)[0].run() == 0
+    assert make_study(argv, recipe).run() == 0
+    assert make_study(argv, recipe).run() == 0
     assert len(recipe.calls) == 16
 
     argv.insert(argv.index("2") + 1, "3")  # a third seed
-    assert make_study(argv, recipe)[0].run() == 0
+    assert make_study(argv, recipe).run() == 0
     assert len(recipe.calls) == 24
 
 
 def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
     with open(tmp_path / "folds/fold-1/test.jsonl", "a") as file:
         file.write('{"text": "new", "label": "a"}\n')
     with pytest.raises(InputError, match="other files"):
-        make_study(argv, FakeRecipe())[0].run()
+        make_study(argv, FakeRecipe()).run()
 
 
 def test_without_folds_another_data_file_is_an_error(tmp_path):
@@ -207,16 +205,16 @@ def test_without_folds_another_data_file_is_an_error(tmp_path):
         "--output_dir",
         str(tmp_path / "out"),
     ]
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
     (tmp_path / "train.csv").write_text("text,label\none,b\n")
     with pytest.raises(InputError, match="other files"):
-        make_study(argv, FakeRecipe())[0].run()
+        make_study(argv, FakeRecipe()).run()
 
 
 @pytest.mark.parametrize("code", [2, 70, 143])
 def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(argv, code, tmp_path, capsys):
     recipe = FakeRecipe(codes={3: code})
-    assert make_study(argv, recipe)[0].run() == code
+    assert make_study(argv, recipe).run() == code
     assert len(recipe.calls) == 3
     assert not (tmp_path / "out/study.md").exists()
     if code == 2:
@@ -224,7 +222,7 @@ def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(argv, code, tmp_p
 
 
 def test_weights_of_finished_cells_are_removed(argv, tmp_path):
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
     assert not list(tmp_path.rglob("out/**/model.safetensors"))
     assert not list(tmp_path.rglob("out/**/checkpoint-2"))
 
@@ -233,7 +231,7 @@ def test_weights_of_finished_cells_are_removed(argv, tmp_path):
 
 
 def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
     rows = table(tmp_path / "out")
     assert len(rows) == 16
     assert rows[0]["train_rows"] == "12"
@@ -243,27 +241,27 @@ def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):
     assert rows[4]["eval_f1"] != ""
 
 
-def test_the_page_holds_what_the_table_holds(argv, tmp_path):
-    study, printed = make_study([*argv, "--metrics", "f1"], FakeRecipe())
+def test_the_page_holds_what_the_table_holds(argv, tmp_path, caplog):
+    study = make_study([*argv, "--metrics", "f1"], FakeRecipe())
     assert study.run() == 0
     page = (tmp_path / "out/study.md").read_text()
     of_one = [float(row["test_f1"]) for row in table(tmp_path / "out") if row["model"] == "one"]
     assert f"| 12 | one | {np.mean(of_one[:4]):.4f} | {np.std(of_one[:4], ddof=1):.4f} | 4 |" in page
     assert "| difference from random | 95 % interval | folds higher |" in page
     assert "| 12 | baseline_characters | 0.4000 | 0.0000 | 2 |" in page
-    assert any(line.startswith("1 of 16: one/fold-0/size-12/seed-1: test_f1 ") for line in printed)
+    assert "1 of 16: one/fold-0/size-12/seed-1: test_f1 " in caplog.text
 
 
 @pytest.mark.parametrize("words", [["--metrics", "accuracy"], ["--reference", "three"]])
 def test_an_unknown_name_ends_a_study_after_its_first_cell(argv, words):
     recipe = FakeRecipe()
     with pytest.raises(InputError, match=words[1]):
-        make_study([*argv, *words], recipe)[0].run()
+        make_study([*argv, *words], recipe).run()
     assert len(recipe.calls) == 1
 
 
 def test_a_baseline_may_be_the_reference(argv, tmp_path):
-    assert make_study([*argv, "--reference", "baseline_majority"], FakeRecipe())[0].run() == 0
+    assert make_study([*argv, "--reference", "baseline_majority"], FakeRecipe()).run() == 0
     page = (tmp_path / "out/study.md").read_text()
     assert "difference from baseline_majority" in page
     assert "| 12 | baseline_characters | 0.4000 | 0.0000 | 2 | +0.4000 | +0.4000 to +0.4000 | 2 of 2 |" in page
@@ -273,13 +271,13 @@ def test_a_text_with_a_line_separator_is_one_row(argv, tmp_path):
     """`str.splitlines` would cut at U+2028, which JSON need not escape."""
     path = tmp_path / "folds/fold-0/train.jsonl"
     path.write_text("".join(f'{{"text": "one\u2028two {n}", "label": "{"ab"[n % 2]}"}}\n' for n in range(60)))
-    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert make_study(argv, FakeRecipe()).run() == 0
 
 
 def test_without_test_labels_validation_metrics_are_compared(tmp_path):
     folds = write_folds(tmp_path / "folds")
     argv = [*MODELS, "--folds_dir", str(folds), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
-    assert make_study(argv, FakeRecipe(test_labels=False))[0].run() == 0
+    assert make_study(argv, FakeRecipe(test_labels=False)).run() == 0
     assert "## Validation f1" in (tmp_path / "out/study.md").read_text()
 
 
@@ -300,7 +298,7 @@ def test_mean_and_difference_by_hand():
 @pytest.mark.parametrize("sizes", [["12", "all"], ["all"]])
 def test_the_picture_is_drawn(argv, tmp_path, sizes):
     start = argv.index("--train_sizes")
-    study, _ = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
+    study = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
     assert study.run() == 0
     draw({metric: collect(study.rows, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:

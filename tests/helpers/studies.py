@@ -104,10 +104,9 @@ def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
     return folder
 
 
-def make_study(argv: list[str], recipe: FakeRecipe) -> tuple[Study, list[str]]:
-    """A study of a command line, and the list to which its printed lines are added."""
+def make_study(argv: list[str], recipe: FakeRecipe) -> Study:
+    """A study of a command line."""
     ours, recipe_argv = split_argv(argv)
     options = parse((StudyArguments,), ours)
     assert options is not None
-    printed: list[str] = []
-    return Study(options[0], recipe_argv, recipe, printed.append), printed
+    return Study(options[0], recipe_argv, recipe)

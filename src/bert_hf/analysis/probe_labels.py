@@ -130,7 +130,7 @@ def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[s
         output_dir=str(folder / "few_labels"),
     )
     recipe_argv = ["--max_seq_length", str(length), "--max_steps", str(STEPS)]
-    study = Study(study_args, recipe_argv, main, report=lambda line: None)
+    study = Study(study_args, recipe_argv, main)
     if study.run():
         return {}
 

@@ -36,7 +36,7 @@ from bert_hf.analysis.study_report import (
 )
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
-from bert_hf.console import progress
+from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
 from bert_hf.training.output_folder import check_no_foreign_files
@@ -143,14 +143,10 @@ class Study:
     Args:
         recipe_argv: options that every cell's recipe gets.
         main: of the recipe.
-        report: prints a line.
-
-    Raises:
-        InputError: a model, size or fold is malformed or missing, or an option is one that the study sets.
     """
 
-    def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main, report: Callable = print):
-        self.args, self.recipe_argv, self.main, self.report = study_args, recipe_argv, main, report
+    def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main):
+        self.args, self.recipe_argv, self.main = study_args, recipe_argv, main
         self.root = Path(study_args.output_dir)
         self.models = parse_models(study_args.models or [])
         self.folds = find_folds(study_args)
@@ -167,26 +163,22 @@ class Study:
                     hint = "use --seeds, --models, --train_sizes and --folds_dir"
                     raise InputError("set by the study", where=word, remedy=hint)
 
+        counts = f"models {len(self.models)} × sizes {len(self.sizes)} × folds {len(self.folds)}"
+        logger.info(f"{len(self.cells)} cells: {counts} × seeds {len(self.seeds)}")
+
     # ---- running
 
     def run(self) -> int:
         """Runs the cells that are not finished, then writes `study.csv`, `study.md` and `learning_curve.png`.
 
-        With `--check` the recipe only checks the first cell of each model.
-
-        Returns:
-            0; or the exit code of the cell that failed or was stopped. The same command continues there.
-
-        Raises:
-            InputError: the output folder is not a study's, a cell was run with another command or other files, or
-                unknown metric or reference.
+        Returns 0, or the exit code of the cell that failed or was stopped. The same command continues there.
         """
-        counts = f"models {len(self.models)} × sizes {len(self.sizes)} × folds {len(self.folds)}"
-        self.report(f"{len(self.cells)} cells: {counts} × seeds {len(self.seeds)}")
-        code = self._begin()
-        if code or self.args.check:
+        if not (self.root / STUDY).is_file() and (code := self.check()):
             return code
 
+        self.root.mkdir(parents=True, exist_ok=True)
+        record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
+        write_durably(self.root / STUDY, mask_secrets(json.dumps(record, indent=2)) + "\n")
         for cell in progress(self.cells, "study", "cells"):
             if code := self._run_cell(cell):
                 return code
@@ -194,25 +186,13 @@ class Study:
         scratch = (model.name for model in self.models if model.from_scratch)
         reference = self.args.reference or next(scratch, None)
         for line in write_report(self.root, self.rows, self.args.metrics or main_metrics(self.rows), reference):
-            self.report(line)
+            logger.info(line)
         return 0
 
-    def _begin(self) -> int:
-        """Creates the output folder after the recipe has accepted its options; returns the recipe's exit code."""
-        is_new = not (self.root / STUDY).is_file()
-        if is_new:
+    def check(self) -> int:
+        """Checks the folder and, by the recipe, a cell of each model on all rows; returns the recipe's exit code."""
+        if not (self.root / STUDY).is_file():
             check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
-        code = self._check_models() if is_new or self.args.check else 0
-        if code or self.args.check:
-            return code
-
-        self.root.mkdir(parents=True, exist_ok=True)
-        record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
-        write_durably(self.root / STUDY, mask_secrets(json.dumps(record, indent=2)) + "\n")
-        return 0
-
-    def _check_models(self) -> int:
-        """Checks a cell on all rows of the first fold: subsets are not written yet."""
         for model in self.models:
             cell = Cell(model, self.folds[0], None, self.seeds[0])
             argv = [*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), "--check", "true"]
@@ -245,7 +225,7 @@ class Study:
         if is_new:
             results = format_metrics(self.rows[-1], self.args.metrics)
             seconds = time.perf_counter() - begin
-            self.report(f"{len(self.rows)} of {len(self.cells)}: {cell}: {results} ({seconds:.0f} s)")
+            logger.info(f"{len(self.rows)} of {len(self.cells)}: {cell}: {results} ({seconds:.0f} s)")
         return 0
 
     def _record(self, cell: Cell) -> None:
