@@ -28,8 +28,7 @@ def place(tmp_path_factory):
     pairs = [texts[-number] if number % 3 == 1 else None for number in range(COUNT)]
     lines = [text if pair is None else f"{text} ||| {pair}" for text, pair in zip(texts, pairs, strict=True)]
     (folder / "texts.txt").write_text("\n".join(lines))
-    rows = [{"text": text, "other": pair} for text, pair in zip(texts, pairs, strict=True)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
     torch.manual_seed(0)
     model = BertForPreTraining(tiny_config())
@@ -56,13 +55,13 @@ POOLED = {
 @pytest.mark.parametrize("file", ["texts.txt", "rows.jsonl"])
 @pytest.mark.parametrize("pooling", POOLED)
 def test_features_equal_the_stock_states_of_each_text_alone(place, tmp_path, pooling, file):
-    words = ["--text_pair_column", "other", "--text_column", "text"] if file == "rows.jsonl" else []
-    assert extract(place, tmp_path / "out", "--layers", "-1", "0", "--pooling", pooling, *words, file=file) == 0
+    assert extract(place, tmp_path / "out", "--layers", "-1", "0", "--pooling", pooling, file=file) == 0
     table = pq.read_table(tmp_path / "out")
     assert table.schema.names == ["id", "layer_2", "layer_0"]
     assert table["id"].to_pylist() == list(range(COUNT))
 
     folder, texts, pairs = place
+    pairs = [None] * COUNT if file == "rows.jsonl" else pairs
     model, tokenizer = (
         AutoModel.from_pretrained(folder / "bert").eval(),
         AutoTokenizer.from_pretrained(folder / "bert"),

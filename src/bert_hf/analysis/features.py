@@ -46,7 +46,6 @@ class FeatureArguments:
         None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
     )
     text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    text_pair_column: str | None = option(None, "Column of the second text of a pair.")
     layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
     pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
     max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
@@ -67,13 +66,10 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
                 text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
                 yield (text, pair) if separator else (line, None)
         else:
-            text_column, pair_column = feature_args.text_column, feature_args.text_pair_column
+            column = feature_args.text_column
             for row in read_rows(path):
-                if text_column is None:
-                    others = {name: value for name, value in row.values.items() if name != pair_column}
-                    text_column = choose_column(row._replace(values=others))
-                pair = text_of(row, pair_column) or "" if pair_column else None
-                yield text_of(row, text_column) or "", pair
+                column = column or choose_column(row)
+                yield text_of(row, column) or "", None
 
 
 # ---- hidden states
@@ -165,7 +161,7 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 
-    names = ("pooling", "max_seq_length", "dtype", "text_column", "text_pair_column")
+    names = ("pooling", "max_seq_length", "dtype", "text_column")
     files = [TextFile(str(path)) for path in expand(feature_args.train_file or [])]
     settings = {
         **{name: getattr(feature_args, name) for name in names},

@@ -51,11 +51,7 @@ class ProbeArguments:
     max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
     def chosen_parts(self) -> list[str]:
-        """The parts to run.
-
-        Raises:
-            InputError: an unknown part, one whose data are not given, or no part at all.
-        """
+        """The parts to run, checked."""
         for part in self.parts or ():
             check_known(part, NEEDS, f"no part {part!r}", "--parts")
         chosen = self.parts or [part for part in NEEDS if getattr(self, NEEDS[part])]
@@ -178,14 +174,20 @@ def _table(results: dict) -> list[list[str]]:
         )
 
     if features := results.get("features"):
-        for count, value in features["scores"]["checkpoint"].items():
-            others = {name: by_count[count] for name, by_count in features["scores"].items() if name != "checkpoint"}
-            compared = ", ".join(f"{name} {other:.3f}" for name, other in others.items())
-            rows.append([f"frozen features, {count} labels: {features['metric']}", f"{value:.3f}", compared])
+        for count in features["scores"]["checkpoint"]:
+            values = {name: by_count[count] for name, by_count in features["scores"].items()}
+            rows.append([f"frozen features, {count} labels: {features['metric']}", *_compared(values)])
 
-    for metric, values in results.get("few_labels", {}).get("checkpoint", {}).items():
-        others = {name: found[metric] for name, found in results["few_labels"].items() if metric in found}
-        compared = ", ".join(f"{n} {statistics.fmean(v):.3f}" for n, v in others.items() if n != "checkpoint")
-        rows.append([f"fine-tuned on few labels: {metric}", f"{statistics.fmean(values):.3f}", compared])
+    tuned = results.get("few_labels", {})
+    for metric in tuned.get("checkpoint", {}):
+        values = {name: statistics.fmean(own[metric]) for name, own in tuned.items() if metric in own}
+        rows.append([f"fine-tuned on few labels: {metric}", *_compared(values)])
 
     return rows
+
+
+def _compared(values: dict[str, float]) -> list[str]:
+    """The value of the checkpoint, and those of all others by name."""
+    shown = {name: f"{value:.3f}" for name, value in values.items()}
+    own = shown.pop("checkpoint")
+    return [own, ", ".join(f"{name} {value}" for name, value in shown.items())]

@@ -165,13 +165,13 @@ def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTraine
 def next_sentence(text: HeldOutText, outputs: Outputs) -> dict:
     """Accuracy of next-sentence prediction, its standard error, and the share of the larger class."""
     labels = np.array([example.next_sentence_label for example in text.examples])
-    accuracy = float(((outputs.next_sentence < 0) == labels).mean())
-    return {
-        "pairs": len(labels),
-        "majority": float(max(labels.mean(), 1 - labels.mean())),
-        "accuracy": accuracy,
-        "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / len(labels))),
-    }
+    majority = float(max(labels.mean(), 1 - labels.mean()))
+    return {"pairs": len(labels), "majority": majority, **_accuracy((outputs.next_sentence < 0) == labels)}
+
+
+def _accuracy(right: np.ndarray) -> dict[str, float]:
+    share = float(right.mean())
+    return {"accuracy": share, "standard_error": float(np.sqrt(share * (1 - share) / len(right)))}
 
 
 # ---- minimal pairs
@@ -260,11 +260,4 @@ def minimal_pairs(
 ) -> dict[str, Any]:
     """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong)."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
-    right = scores[0::2] - scores[1::2] > _TIE
-    share = float(right.mean())
-
-    return {
-        "pairs": len(pairs),
-        "accuracy": share,
-        "standard_error": float(np.sqrt(share * (1 - share) / len(pairs))),
-    }
+    return {"pairs": len(pairs), **_accuracy(scores[0::2] - scores[1::2] > _TIE)}
