@@ -29,7 +29,7 @@ from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.prediction import open_network
 from bert_hf.models.loading import check_positions
-from bert_hf.training.output_folder import check_no_foreign_files, take_lock
+from bert_hf.training.output_folder import claim_output_dir, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
@@ -179,10 +179,8 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
 
 def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     """Locks a folder that is new, empty, or holds (a part of) the same features."""
-    path = Path(str(output_args.output_dir))
+    path = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURE_RECORD,), resumable=True)
     before = read_json_object(path / FEATURE_RECORD)
-    if before is None:
-        check_no_foreign_files(path, output_args.overwrite_output_dir, marker=FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 

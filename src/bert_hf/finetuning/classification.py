@@ -233,16 +233,15 @@ class ClassificationTask(DownstreamTask):
         # Probabilities first: the threshold is one of them
         self._temperature = 1.0 if network is None else calibration.fit_temperature(logits, targets)
         lines = ["calibration: none, the weights stay as they are"]
-        if network is not None and self._temperature != 1:
+        if self._temperature != 1:
             calibration.divide_logits(network.classifier, self._temperature)
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
 
         logits = logits / self._temperature
         if threshold.threshold_option(self.task_args) is not None:
             self.threshold = threshold.choose_threshold(logits, targets, self.task_args)
-            rates = positive_rates(predicted_classes(logits, self.threshold) == 1, targets == 1)
-            shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in rates.items())
-            lines.append(f"threshold: {self.labels[1]!r} from {self.threshold:.4f}; validation rows: {shown}")
+            on_rows = threshold.describe_threshold(logits, targets, self.threshold, self.labels)
+            lines.append(f"threshold, by validation rows: {on_rows}")
 
         # The training rows' own scores would be those of rows that the network knows by heart
         measured = drift.measures(self.encoded("train"), logits, self.tokenizer)

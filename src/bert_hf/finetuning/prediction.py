@@ -73,11 +73,7 @@ class Predictor(ABC):
         self.names: list[str] = [names[number] for number in sorted(names)]
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """What is added to each row, by column.
-
-        Raises:
-            InputError: a row has not what this kind of model reads; with file and line.
-        """
+        """What is added to each row, by column."""
         items = [self.read(row) for row in rows]
         training = self.model.training
         self.model.eval()  # without dropout
@@ -254,11 +250,7 @@ class WordPredictor(Predictor):
         return [{"labels": labels} for labels in self.tags(sentences, numbers)]
 
     def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
-        """A label for each word of each sentence.
-
-        Args:
-            documents: the number of each sentence's document; read if the model was trained with document context.
-        """
+        """A label for each word of each sentence."""
         return self.labels(self.logits(sentences, documents), sentences)
 
     def labels(self, logits: np.ndarray, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -269,7 +261,11 @@ class WordPredictor(Predictor):
         return [[next(words) for _ in sentence] for sentence in sentences]
 
     def logits(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> np.ndarray:
-        """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing."""
+        """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing.
+
+        Args:
+            documents: the number of each sentence's document; read if the model was trained with document context.
+        """
         longest = self.length - SPECIAL_TOKENS
         pieces = tokenize_words(sentences, self.tokenizer, longest)
         with_context = self.settings.get("document_context")
