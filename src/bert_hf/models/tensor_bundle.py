@@ -9,6 +9,7 @@ raw bytes in `PREFIX.data-NNNNN-of-NNNNN`. (tensorflow@v2.21.0, core/util/tensor
 import math
 import struct
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,10 +69,10 @@ class TensorBundle:
         if len(footer) < _FOOTER_BYTES or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
             raise self._damaged("not the index of a TensorFlow checkpoint, or truncated")
 
-        *_, offset, size = _varints(footer, 0, 4)[0]  # before them, offset and size of the metadata, which is empty
+        *_, offset, size = _varints(BytesIO(footer), 4)  # before them, offset and size of the metadata, which is empty
         items = {}
-        for _, block in self._read_block(content, offset, size):
-            items.update(self._read_block(content, *_varints(block, 0, 2)[0]))
+        for _, place in self._read_block(content, offset, size):
+            items.update(self._read_block(content, *_varints(BytesIO(place), 2)))
 
         if _OBJECT_GRAPH in items:
             remedy = "convert it to named variables with TensorFlow first"
@@ -89,14 +90,13 @@ class TensorBundle:
             raise self._damaged("a compressed index, which TensorFlow does not write")
 
         restarts = struct.unpack_from("<I", content, end - 4)[0]
-        end -= 4 + 4 * restarts
+        size -= 4 + 4 * restarts
+        block = BytesIO(content[offset : offset + size])
         key = b""
-        while offset < end:
-            (shared, own, length), offset = _varints(content, offset, 3)
-            key = key[:shared] + content[offset : offset + own]
-            offset += own
-            yield key, content[offset : offset + length]
-            offset += length
+        while block.tell() < size:
+            shared, own, length = _varints(block, 3)
+            key = key[:shared] + block.read(own)
+            yield key, block.read(length)
 
     # ---- data
 
@@ -127,33 +127,28 @@ def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _varints(content: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """Numbers of seven bits per byte, the lowest first, and the position behind them."""
+def _varints(stream: BytesIO, count: int) -> list[int]:
+    """Numbers of seven bits per byte, the lowest first."""
     numbers = []
     for _ in range(count):
         value = shift = 0
-        while content[position] > 127:
-            value |= (content[position] & 127) << shift
+        while (byte := stream.read(1)[0]) > 127:
+            value |= (byte & 127) << shift
             shift += 7
-            position += 1
-        numbers.append(value | content[position] << shift)
-        position += 1
-    return numbers, position
+        numbers.append(value | byte << shift)
+    return numbers
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """(number, value) of each field of a protocol buffer: varints, numbers of 32 bits, bytes."""
-    position = 0
-    while position < len(message):
-        (tag,), position = _varints(message, position, 1)
+    stream = BytesIO(message)
+    while stream.tell() < len(message):
+        [tag] = _varints(stream, 1)
         if tag & 7 == 5:
-            yield tag >> 3, struct.unpack_from("<I", message, position)[0]
-            position += 4
+            yield tag >> 3, struct.unpack("<I", stream.read(4))[0]
             continue
-        (value,), position = _varints(message, position, 1)
-        if tag & 7 == 2:
-            value, position = message[position : position + value], position + value
-        yield tag >> 3, value
+        [value] = _varints(stream, 1)
+        yield tag >> 3, stream.read(value) if tag & 7 == 2 else value
 
 
 def _parse_entry(message: bytes) -> _Entry:
