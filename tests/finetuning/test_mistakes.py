@@ -11,9 +11,16 @@ from scipy.special import softmax
 from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForPreTraining
 
-from bert_hf.finetuning.drift import deciles, drift_line, measures
 from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.mistakes import Judged, length_groups, write_mistakes, write_slices
+from bert_hf.finetuning.mistakes import (
+    Judged,
+    deciles,
+    drift_line,
+    length_groups,
+    measures,
+    write_mistakes,
+    write_slices,
+)
 
 
 def table(path) -> list[dict]:

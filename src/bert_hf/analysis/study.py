@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -285,17 +284,13 @@ class Study:
     def _train_file(self, fold: int) -> Path:
         return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
 
-    def _inputs(self, cell: Cell) -> dict[str, Any]:
+    def _inputs(self, cell: Cell) -> list[str]:
         """Checksums of the files that the cell's command names, and of the checkpoint."""
-        named = [path for word in self.argv(cell) for path in sorted(glob.glob(word)) if os.path.isfile(path)]
-        checkpoint = Path(cell.model.path_of(cell.fold))
-        paths = [checkpoint / name for name in ("config.json", "tokenizer.json", "vocab.txt")]
-        if not cell.model.from_scratch:
-            paths += sorted(checkpoint.glob("*.safetensors"))
-        return {
-            "files": [file_checksum(Path(path)) for path in named],
-            "model": [file_checksum(path) for path in paths if path.is_file()],
-        }
+        checkpoint = glob.escape(cell.model.path_of(cell.fold))
+        files = ["config.json", "tokenizer.json", "vocab.txt", *([] if cell.model.from_scratch else ["*.safetensors"])]
+        patterns = [*self.argv(cell), *(os.path.join(checkpoint, name) for name in files)]
+        paths = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
+        return [file_checksum(Path(path)) for path in paths if os.path.isfile(path)]
 
     def _write_subset(self, cell: Cell) -> None:
         """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""

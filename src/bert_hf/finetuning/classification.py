@@ -18,7 +18,7 @@ from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning import calibration, drift, mistakes, threshold
+from bert_hf.finetuning import calibration, mistakes, threshold
 from bert_hf.finetuning.baselines import Baselines, cut_texts
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.labelled_texts import (
@@ -244,8 +244,8 @@ class ClassificationTask(DownstreamTask):
             lines.append(f"threshold, by validation rows: {on_rows}")
 
         # The training rows' own scores would be those of rows that the network knows by heart
-        measured = drift.measures(self.encoded("train"), logits, self.tokenizer)
-        self._deciles = {name: drift.deciles(values) for name, values in measured.items()}
+        measured = mistakes.measures(self.encoded("train"), logits, self.tokenizer)
+        self._deciles = {name: mistakes.deciles(values) for name, values in measured.items()}
         return lines
 
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
@@ -284,8 +284,8 @@ class ClassificationTask(DownstreamTask):
             slices[str(rows.columns.slice)] = rows.slices
         mistakes.write_slices(folder / "slices.csv", judged[part], slices)
         findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.labels))
-        measured = drift.measures(inputs.features, logits, self.tokenizer)
-        return list(filter(None, [*findings, drift.drift_line(measured, self._deciles)]))
+        measured = mistakes.measures(inputs.features, logits, self.tokenizer)
+        return list(filter(None, [*findings, mistakes.drift_line(measured, self._deciles)]))
 
     def _judged(self, part: str, predictions: Arrays) -> mistakes.Judged:
         logits = self.logits(part, predictions)

@@ -30,12 +30,12 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
 from bert_hf.finetuning.choices import encode_choices
-from bert_hf.finetuning.drift import drift_line, measures
 from bert_hf.finetuning.feature_tagging import BiLstmTagger, label_words
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.metrics import predicted_classes
+from bert_hf.finetuning.mistakes import drift_line, measures
 from bert_hf.finetuning.squad.decoding import best_spans, decode
 from bert_hf.finetuning.squad.files import Question
 from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
