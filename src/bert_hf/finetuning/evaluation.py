@@ -72,10 +72,6 @@ def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) ->
     rows = read_tagged(evaluation_args.test_file or [], evaluation_args.tag_names)
     unify_schemes({"test": rows})
     check_labels(rows, tuple(predictor.names))
-    if isinstance(predictor, FrozenFeaturesPredictor):
-        tags = predictor.tags(rows.words, rows.documents)
-        return tagging_metrics(rows.tags, tags), entity_table(rows.tags, tags)
-
     logits = predictor.logits(rows.words, rows.documents)
     tags = predictor.labels(logits, rows.words)
     targets = torch.tensor([predictor.names.index(tag) for tags in rows.tags for tag in tags])

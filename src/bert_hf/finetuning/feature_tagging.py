@@ -23,7 +23,6 @@ from bert_hf.console import logger, progress
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX
-from bert_hf.finetuning.tagging.entities import OUTSIDE
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask
 
@@ -153,13 +152,13 @@ def word_features(
 
 
 @torch.no_grad()
-def label_words(
+def word_logits(
     tagger: BiLstmTagger,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[Sequence[str]],
-    documents: Sequence[int] | None = None,
-) -> list[list[str]]:
-    """A label for each word of each sentence; `O` for a word that the tokenizer turns into nothing.
+    documents: Sequence[int] | None,
+) -> np.ndarray:
+    """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing.
 
     Args:
         documents: the number of each sentence's document, for a model that was trained with document context.
@@ -167,17 +166,14 @@ def label_words(
     longest = tagger.config.tagger["max_seq_length"] - SPECIAL_TOKENS
     pieces = tokenize_words(sentences, tokenizer, longest)
     features = word_features(tagger, tokenizer, pieces, make_windows(pieces, longest, documents))
-    names: Any = tagger.config.id2label
 
-    tagged = []
+    logits = np.full((len(pieces.empty), tagger.config.num_labels), np.nan, np.float32)
     for begin, end in itertools.pairwise(pieces.sentences):
-        if begin == end:  # an LSTM reads at least one word
-            tagged.append([])
-            continue
-        logits = tagger(features[None, begin:end].to(tagger.device), torch.tensor([end - begin])).logits[0]
-        tags = [names[number] for number in logits.argmax(-1).tolist()]
-        tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())
-    return tagged
+        if begin < end:  # an LSTM reads at least one word
+            states = features[None, begin:end].to(tagger.device)
+            logits[begin:end] = tagger(states, torch.tensor([end - begin])).logits[0].cpu()
+    logits[pieces.empty] = np.nan
+    return logits
 
 
 # ---- task

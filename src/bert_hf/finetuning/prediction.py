@@ -30,7 +30,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
 from bert_hf.finetuning.choices import encode_choices
-from bert_hf.finetuning.feature_tagging import BiLstmTagger, label_words
+from bert_hf.finetuning.feature_tagging import BiLstmTagger, word_logits
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
 from bert_hf.finetuning.losses import span_cross_entropies
@@ -247,14 +247,10 @@ class WordPredictor(Predictor):
     def predict(self, items: list[tuple[list[str], str]]) -> list[dict[str, Any]]:
         sentences, documents = zip(*items, strict=True)
         numbers = np.unique(documents, return_inverse=True)[1].tolist()
-        return [{"labels": labels} for labels in self.tags(sentences, numbers)]
-
-    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
-        """A label for each word of each sentence."""
-        return self.labels(self.logits(sentences, documents), sentences)
+        return [{"labels": labels} for labels in self.labels(self.logits(sentences, numbers), sentences)]
 
     def labels(self, logits: np.ndarray, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The labels of `tags` from the logits of `logits`."""
+        """A label for each word of each sentence."""
         empty = np.isnan(logits).any(1)
         labels = np.where(empty, OUTSIDE, np.array(self.names, dtype=object)[logits.argmax(1)])
         words = iter(labels.tolist())
@@ -287,9 +283,9 @@ class FrozenFeaturesPredictor(WordPredictor):
 
     auto_class = BiLstmTagger
 
-    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
+    def logits(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> np.ndarray:
         own = documents if self.settings.get("document_context") else None
-        return label_words(cast(BiLstmTagger, self.model), self.tokenizer, sentences, own)
+        return word_logits(cast(BiLstmTagger, self.model), self.tokenizer, sentences, own)
 
 
 # ---- questions
