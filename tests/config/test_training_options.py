@@ -49,6 +49,7 @@ def test_trainers_refuse_them_in_stock_arguments_too(tmp_path, tokenizer):
     [
         {"eval_strategy": "epoch"},
         {"accelerator_config": {"split_batches": True}},
+        {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 4}}},
         {"learning_rate": float("nan")},
         {"per_device_train_batch_size": 0},
     ],

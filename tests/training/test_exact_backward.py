@@ -1,13 +1,9 @@
-"""Backward runs on the loss that was computed, whatever `Trainer.training_step` makes of it, or the run is refused."""
-
-import contextlib
+"""Backward runs on the loss that was computed, whatever `Trainer.training_step` makes of it."""
 
 import pytest
 import torch
 import transformers
 from helpers.trainer_runs import make
-
-from bert_hf.errors import InputError
 
 OPTIONS = {
     "steps": 2,
@@ -29,20 +25,6 @@ def step_of_5_16(self, model, inputs, num_items_in_batch=None):
         loss = loss / self.current_gradient_accumulation_steps
     kwargs = {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
     self.accelerator.backward(loss, **kwargs)
-    return loss.detach()
-
-
-def step_without_accelerate(self, model, inputs, num_items_in_batch=None):
-    """A step of the future that divides where nothing of ours can see it."""
-    inputs = self._prepare_inputs(inputs)
-    loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
-    (loss / self.current_gradient_accumulation_steps).backward()
-    return loss.detach()
-
-
-def step_that_lets_deepspeed_divide(self, model, inputs, num_items_in_batch=None):
-    loss = self.compute_loss(model, self._prepare_inputs(inputs), num_items_in_batch=num_items_in_batch)
-    self.accelerator.backward(loss)
     return loss.detach()
 
 
@@ -75,51 +57,3 @@ def test_a_step_that_divides_by_accumulation_steps_changes_nothing(tmp_path, tok
     assert losses(parts) == pytest.approx(expected, rel=1e-6)
     norms = [[row["grad_norm"] for row in run.state.log_history if "loss" in row] for run in (whole, parts)]
     assert norms[1] == pytest.approx(norms[0], rel=1e-5)
-
-
-def test_a_step_that_divides_behind_our_back_is_refused_before_the_first_update(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr(transformers.Trainer, "training_step", step_without_accelerate)
-    trainer = make(tmp_path, tokenizer, micro=4, accumulation=4, **OPTIONS)
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    with pytest.raises(InputError, match=r"scales the loss by 0\.25") as refused:
-        trainer.train()
-    assert f"transformers {transformers.__version__}" in str(refused.value)
-    assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
-
-
-def test_accelerate_that_divides_is_refused(tmp_path, tokenizer):
-    """As under `accelerate launch --gradient_accumulation_steps 4`, should Trainer ever listen to it."""
-    trainer = make(tmp_path, tokenizer, **OPTIONS)
-    trainer.accelerator.gradient_accumulation_steps = 4
-    with pytest.raises(InputError, match=r"scales the loss by 0\.25"):
-        trainer.train()
-
-
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (step_of_5_16, contextlib.nullcontext()),
-        (step_that_lets_deepspeed_divide, pytest.raises(InputError, match=r"scales the loss by 0\.25")),
-    ],
-)
-def test_what_deepspeed_would_be_given(tmp_path, tokenizer, monkeypatch, step, expected):
-    """Its engine divides by accumulation steps, but for `scale_wrt_gas=False`."""
-    monkeypatch.setattr(transformers.Trainer, "training_step", step)
-    trainer = make(tmp_path, tokenizer, **OPTIONS)
-    trainer.create_optimizer_and_scheduler(2)
-    trainer._tr_loss = torch.zeros(())
-    trainer.is_deepspeed_enabled = True
-    with expected:
-        trainer._begin_training()
-
-
-def test_the_trial_step_leaves_nothing_behind(tmp_path, tokenizer):
-    trainer = make(tmp_path, tokenizer, **OPTIONS)
-    trainer._tr_loss = torch.zeros(())
-    before, random = dict(vars(trainer)), torch.random.get_rng_state()
-    accelerator = dict(vars(trainer.accelerator))
-    trainer._begin_training()
-    assert vars(trainer) == before
-    assert vars(trainer.accelerator) == accelerator
-    assert torch.equal(torch.random.get_rng_state(), random)
-    assert all(parameter.grad is None for parameter in trainer.model.parameters())

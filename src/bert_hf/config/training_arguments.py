@@ -159,7 +159,8 @@ class RunArguments(OutputArguments, TrainingArguments):
             setattr(self, name, value)
 
         batches: Any = self.accelerator_config
-        if (batches.split_batches, batches.dispatch_batches, batches.even_batches) != (False, None, True):
+        changed = batches.split_batches or batches.dispatch_batches is not None or not batches.even_batches
+        if changed or batches.gradient_accumulation_kwargs:
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
     def _actions(self) -> dict[str, bool]:

@@ -16,7 +16,7 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
-from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
+from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
@@ -75,9 +75,6 @@ class FineTuner(ResumableTrainer):
             config.update({**options, TRAINED_ON: {**options.get(TRAINED_ON, {}), **length}})
 
     # ---- loss
-
-    def before_first_step(self) -> None:
-        check_training_step(self)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         return exact_training_step(self, super().forward_backward, model, inputs, num_items_in_batch)

@@ -8,18 +8,14 @@ rows of an epoch so that its last batch is full on every rank; they must not cou
 
 import contextlib
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Trainer
 from transformers.trainer_utils import has_length
 
-from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
-
-_ACCUMULATION = 4  # accumulation steps that the trial step claims to be one of
 
 
 def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *inputs) -> Tensor:
@@ -40,46 +36,6 @@ def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *in
     with replaced_attributes(trainer, compute_loss=remember), exact_backward:
         stock_step(*inputs)
     return computed[-1].detach()
-
-
-def check_training_step(trainer: Trainer) -> None:
-    """Runs `trainer.training_step` once on a made-up loss, as one of four accumulation steps; checks its gradient.
-
-    It calls the installed Trainer and accelerate and compares no version strings. The loss is 3w, so the gradient of w
-    has to be 3, times the loss scale under fp16. DeepSpeed's engine only differentiates its own graph; there the
-    tensor that it would be given is checked, and whether it is told not to divide by accumulation steps.
-
-    Raises:
-        InputError: the gradient is that of another loss.
-    """
-    weight = torch.ones((), device=trainer.args.device, requires_grad=True)
-    received: list[Tensor] = []
-
-    def compute_loss(model, inputs, return_outputs=False, num_items_in_batch=None) -> Tensor:
-        return 3.0 * weight
-
-    def receive(loss: Tensor, scale_wrt_gas: bool = True, **kwargs) -> None:
-        received.append(loss.detach() / (_ACCUMULATION if scale_wrt_gas else 1))
-
-    # The trial step
-    deepspeed = trainer.is_deepspeed_enabled
-    inputs = {"input_ids": torch.zeros(1, 1, dtype=torch.long)}
-    pretended = {"compute_loss": compute_loss, "current_gradient_accumulation_steps": _ACCUMULATION}
-    instead = {"backward": receive} if deepspeed else {}
-    with replaced_attributes(trainer, **pretended), replaced_attributes(trainer.accelerator, **instead):
-        trainer.training_step(nn.Module(), inputs, torch.ones(2, device=weight.device))
-
-    # The share of the loss that its gradient belongs to
-    gradient = sum(received) if deepspeed else weight.grad
-    scaler = None if deepspeed else getattr(trainer.accelerator, "scaler", None)
-    scale = 1.0 if scaler is None else scaler.get_scale()
-    share = 0.0 if gradient is None else float(gradient) / scale / 3.0
-    if share != 1.0:
-        raise InputError(
-            f"training_step scales the loss by {share:g}",
-            where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
-            remedy="install supported versions, and remove other patches of Trainer",
-        )
 
 
 def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator[dict]:

@@ -132,9 +132,6 @@ class ResumableTrainer(Trainer):
         self._saved_step = 0
         self._time_limit.hours_before = 0.0
 
-    def before_first_step(self) -> None:
-        """Hook before the first step."""
-
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Loss and gradient of one micro-batch."""
         return super().training_step(model, inputs, num_items_in_batch)
@@ -190,7 +187,6 @@ class ResumableTrainer(Trainer):
         arrange_buckets(self.model_wrapped)
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
-        self.before_first_step()
         self._finite.forget()
         if self._resumed_from is not None:
             self._restore_resume_state(self._resumed_from)

@@ -26,12 +26,7 @@ from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.checkpoints.trainer_state import load_logs
-from bert_hf.training.exact_backward import (
-    check_training_step,
-    exact_training_step,
-    replaced_attributes,
-    without_repeated_rows,
-)
+from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
 from bert_hf.training.log_lines import choose_logging_steps, use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
@@ -75,9 +70,6 @@ class PreTrainer(ResumableTrainer):
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
         longer_eval_datasets: by name, examples of the longer phases of the run.
-
-    Raises (from `train`, in addition to `ResumableTrainer`):
-        InputError: the installed transformers or accelerate runs backward on another loss than that.
     """
 
     def __init__(
@@ -216,9 +208,6 @@ class PreTrainer(ResumableTrainer):
         both_heads = isinstance(self.accelerator.unwrap_model(self.model), BertForPreTraining | StockForPreTraining)
         pairs = getattr(self.data_collator, "nsp", False) and getattr(self.train_dataset, "nsp", True)
         return not (both_heads and pairs)
-
-    def before_first_step(self) -> None:
-        check_training_step(self)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
