@@ -17,11 +17,6 @@ from bert_hf.errors import InputError
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet", ".csv", ".tsv")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
-_MAGIC_BYTES = {
-    "gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04", "zstandard": b"\x28\xb5\x2f\xfd",
-    "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
-    "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
-}  # fmt: skip
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
 
 
@@ -89,7 +84,6 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
-                    _check_is_text(raw, path)
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
 
                 # The rest of the last part belongs to this one
@@ -107,16 +101,6 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         what = "decompressed" if compression(path) else "read"
         remedy = "download the file again"
         raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
-
-
-def _check_is_text(raw: bytes, path: str | Path) -> None:
-    """Checks the beginning of a file: rejects archives, Parquet, UTF-16 and whatever else is not UTF-8 text."""
-    for kind, magic in _MAGIC_BYTES.items():
-        if raw.startswith(magic):
-            remedy = "unpack or convert it, or rename it to match (.gz, .xz, .parquet)"
-            if kind.startswith("UTF-16"):
-                remedy = "convert it to UTF-8; fine-tuning also takes --encoding utf-16"
-            raise InputError(f"looks like {kind}, not like text", where=path, remedy=remedy)
 
 
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
