@@ -62,15 +62,6 @@ def test_a_closed_pipe_ends_a_recipe_quietly(option, lines):
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
-def test_the_broken_pipe_of_a_worker_is_not_hidden():
-    @one_line_errors
-    def main():
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    with pytest.raises(BrokenPipeError):
-        main()
-
-
 def test_a_full_disk_is_one_line(capsys):
     @one_line_errors
     def main():

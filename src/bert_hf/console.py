@@ -21,10 +21,9 @@ class _StandardOutput(logging.StreamHandler):
     """Writes to whatever `sys.stdout` is when the line is written, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sys.stdout is not None:
-            self.stream = sys.stdout
-            with tqdm.external_write_mode():
-                super().emit(record)
+        self.stream = sys.stdout
+        with tqdm.external_write_mode():
+            super().emit(record)
 
 
 # DeepSpeed's notices, such as that it found no accelerator: the run's own banner names the device

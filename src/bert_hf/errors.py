@@ -13,7 +13,6 @@ import errno
 import functools
 import os
 import re
-import select
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
@@ -99,13 +98,9 @@ class RunInterrupted(BaseException):
 
     def __init__(self, text: str, code: int, report: bool | None = None, restart: bool = False):
         super().__init__(text)
-        self.text = text
         self.code = code
         self.report = report
         self.restart = restart or code == UNAVAILABLE
-
-    def __reduce__(self) -> tuple:
-        return RunInterrupted, (self.text, self.code, self.report, self.restart)
 
 
 # Errors of a disk or its permissions, wherever a file is written.
@@ -172,11 +167,10 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             code = main(*args, **kwargs)
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, because an error of it is not caught when the interpreter exits
+            sys.stdout.flush()  # here, because an error of it is not caught when the interpreter exits
             return code
         except (Exception, RunInterrupted) as error:
-            if isinstance(error, BrokenPipeError) and _reader_of_stdout_is_gone():
+            if isinstance(error, BrokenPipeError):  # of standard output: training reports that of a worker
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is still buffered would fail again
                 return PIPE_CLOSED
             line = error_line(error)
@@ -214,16 +208,6 @@ def _end_of_attempts() -> Path | None:
     """A link to the exit code, in the folder that the launcher has made for this launch; None without a launcher."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # FOLDER/attempt_0/LOCAL_RANK/error.json
     return Path(error_file).parents[2] / "ended" if error_file else None
-
-
-def _reader_of_stdout_is_gone() -> bool:
-    """Whether standard output is a pipe without a reader; a `BrokenPipeError` may also be that of a worker's pipe."""
-    try:
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    except (OSError, ValueError, AttributeError):  # no file behind it
-        return False
 
 
 def is_first_of_host() -> bool:
