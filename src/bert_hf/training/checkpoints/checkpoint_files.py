@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config.files import flush_to_disk, write_durably
+from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, RunInterrupted
@@ -74,32 +74,24 @@ def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]
 
     Raises:
         InputError: a file of another rank does not become visible here.
-        OSError: the disk is full or not writable; `temporary` is removed then, and an earlier `final` is kept.
+        OSError: the disk is full or not writable; an earlier `final` is kept.
     """
     others = others or {}
     if missing := wait_for_files(temporary, others):
         problem = f"{', '.join(missing)}: written by another rank, but not visible here after {VISIBLE_WITHIN:g} s"
         raise InputError(problem, where=temporary, remedy="use an --output_dir that all hosts share")
 
-    try:
-        # Record sizes and checksums
-        paths = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
-        own = sorted(path for path in paths if str(path.relative_to(temporary)) not in others)
-        manifest = {**facts, "files": {**_record(temporary, own), **others}}
-        write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
+    # Record sizes and checksums
+    paths = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
+    own = sorted(path for path in paths if str(path.relative_to(temporary)) not in others)
+    manifest = {**facts, "files": {**_record(temporary, own), **others}}
+    write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
 
-        # Flush every folder before the rename
-        for folder in sorted({path.parent for path in paths} | {temporary}):
-            flush_to_disk(folder)
-    except OSError:
-        discard(temporary)
-        raise
+    # Flush every folder before the rename
+    for folder in sorted({path.parent for path in paths} | {temporary}):
+        flush_to_disk(folder)
 
-    _put_in_place(temporary, final)
-
-
-def _put_in_place(temporary: Path, final: Path) -> None:
-    """Replaces a checkpoint of the same step, if there is one: `temporary` is complete already."""
+    # An older checkpoint of the same step is replaced: `temporary` is complete
     if final.exists():
         _delete(final)
     os.rename(temporary, final)
@@ -109,18 +101,10 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 def _delete(checkpoint: Path) -> None:
     """Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint."""
     deleted = checkpoint.with_name(f"{TEMPORARY}deleted-{checkpoint.name}")
-    discard(deleted)
+    shutil.rmtree(deleted, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rename(checkpoint, deleted)
-        discard(deleted)
-
-
-def discard(folder: Path) -> None:
-    """Removes a folder that is not, or no longer, a checkpoint; errors of the disk are ignored."""
-    if folder.is_symlink() or folder.is_file():
-        with contextlib.suppress(OSError):
-            folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(deleted, ignore_errors=True)
 
 
 def _digest(manifest: dict) -> str:
@@ -144,19 +128,10 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
         DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
             not in the manifest; the step is not that of the folder's name; it is another run's.
     """
-    # The manifest itself
-    if not os.path.lexists(folder / MANIFEST):
-        raise DamagedCheckpoint(f"{folder.name}: has no {MANIFEST}, which every checkpoint of bert_hf has")
-    try:
-        if not _is_regular(folder / MANIFEST):
-            raise FileNotFoundError("not a regular file")
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        entries = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
-        intact = manifest["sha256"] == _digest(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: {error}") from None
-    if not intact:
-        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: does not match its own checksum")
+    path = folder / MANIFEST
+    manifest = read_json_object(path) if _is_regular(path) else None
+    if manifest is None or manifest.get("sha256") != _digest(manifest):
+        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
     # Step and run
     if step_of(folder) not in (-1, manifest.get("step")):
@@ -164,7 +139,7 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
     if identity is not None and differences(manifest.get("identity") or {}, identity):
         raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
 
-    _compare(folder, entries)
+    _compare(folder, manifest["files"])
     return manifest
 
 
@@ -183,8 +158,8 @@ def verify_named(folder: Path) -> dict:
     return verify(folder)
 
 
-def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
-    """Raises `DamagedCheckpoint` for the first file that differs from its entry (bytes, SHA-256)."""
+def _compare(folder: Path, entries: dict[str, dict]) -> None:
+    """Raises `DamagedCheckpoint` for the first file that differs from its entry in the manifest."""
     # Files that are not in the manifest
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -192,20 +167,20 @@ def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
             raise DamagedCheckpoint(f"{folder.name}/{name}: is not of this checkpoint")
 
     # Missing files and wrong sizes
-    for name, (size, _) in entries.items():
+    for name, entry in entries.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()) or not _is_regular(path):
             raise DamagedCheckpoint(f"{folder.name}/{name}: missing")
-        if path.stat().st_size != size:
-            raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {size}")
+        if path.stat().st_size != entry["bytes"]:
+            raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {entry['bytes']}")
 
     # Contents
     try:
         digests = _digests([folder / name for name in entries])
     except OSError as error:
         raise DamagedCheckpoint(f"{error.filename or folder.name}: {error.strerror}") from None
-    for (name, (_, digest)), found in zip(entries.items(), digests, strict=True):
-        if found != digest:
+    for (name, entry), digest in zip(entries.items(), digests, strict=True):
+        if digest != entry["sha256"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
 
 
@@ -228,22 +203,15 @@ def newest_verified(
 ) -> Path | None:
     """The newest checkpoint that verifies; a damaged one is reported and skipped.
 
-    The remains of an interrupted save are removed. One that was interrupted between its manifest and its rename is
-    complete, and is renamed.
+    The remains of interrupted saves are removed.
 
     Args:
         report: called with one line for each damaged checkpoint.
         check: called with a folder that verifies; may raise `DamagedCheckpoint`.
         identity: of the run that it must be of.
     """
-    # Finish or remove interrupted saves
     for leftover in run.glob(TEMPORARY + "*"):
-        final = run / leftover.name.removeprefix(TEMPORARY)
-        step = step_of(final)
-        with contextlib.suppress(DamagedCheckpoint, OSError):
-            if step >= 0 and verify(leftover, identity).get("step") == step:
-                _put_in_place(leftover, final)
-        discard(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)
 
     for folder in checkpoints(run):
         try:
@@ -385,7 +353,7 @@ class RunCheckpoints:
 
         def begin() -> None:
             if self._writes:
-                discard(temporary)
+                shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir(parents=True)
 
         def record() -> dict[str, dict]:
@@ -409,5 +377,5 @@ class RunCheckpoints:
             ranks.run_on_all_ranks(lambda: finish(others))
         except (Exception, RunInterrupted):
             if self._writes:
-                discard(temporary)
+                shutil.rmtree(temporary, ignore_errors=True)
             raise
