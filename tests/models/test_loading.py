@@ -4,7 +4,6 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -201,10 +200,10 @@ def test_so_is_a_model_json(tmp_path, tokenizer, entry):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[]", "not a JSON object"), (b"", "not a JSON"), (b"\xff\xfe", "not a JSON"), (b"{", "not a JSON"),
-        (b'{"a":' * 100_000, "not a JSON"), (b"{}", "model_type is None, not 'bert'"),
+        (b"[]", "not a JSON object"), (b"", "not JSON"), (b"\xff\xfe", "not UTF-8"), (b"{", "not JSON"),
+        (b'{"a":' * 100_000, "not JSON"), (b"{}", "model_type is None, not 'bert'"),
         (b'{"model_type": "roberta"}', "model_type is 'roberta'"), (b'{"model_type": ["bert"]}', "model_type is"),
-        (b'{"pad": "' + b" " * (33 << 20) + b'"}', "longer than 32 MiB"),
+        (b'{"pad": "' + b" " * 64_000_000 + b'"}', "larger than 64 MB"),
     ],
     ids=range(9),
 )  # fmt: skip
@@ -356,13 +355,6 @@ def test_a_safetensors_file_that_ends_early(folder, tokenizer, size):
     path = folder / "model.safetensors"
     os.truncate(path, size if size >= 0 else path.stat().st_size - 1)
     with pytest.raises(InputError, match=r"model\.safetensors: bad weights"):
-        open_as_both(folder, tokenizer)
-
-
-def test_a_type_that_no_bert_has(folder, tokenizer):
-    header = b'{"x":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}}'
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\x7c")
-    with pytest.raises(InputError, match="x is of type F8_E5M2"):
         open_as_both(folder, tokenizer)
 
 

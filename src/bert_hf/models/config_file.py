@@ -4,13 +4,12 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
-from bert_hf.config.files import parse_json, read_input_text
+from bert_hf.config.files import read_input_text
 from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
 from bert_hf.models.loading import find_checkpoint, foreign_architecture, read_safe_json
@@ -20,19 +19,6 @@ _SIZES = (
     "max_position_embeddings", "type_vocab_size",
 )  # fmt: skip
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-
-def read_checked_config(path: str | Path) -> BertConfig:
-    """The configuration in a JSON file: of a model to be made, or of a checkpoint."""
-    path = Path(path)
-    text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
-    content = parse_json(text, path, "fix the file")
-    values: dict[str, Any] = content if isinstance(content, dict) else {"model_type": None}
-    if problem := _problem(values):
-        name, what = problem
-        raise InputError(what, where=path, line=_line_of(text, name), remedy="fix the file")
-    with _config_errors(path, "fix the file"):
-        return BertConfig(**values)
 
 
 def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
@@ -45,8 +31,13 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     file = find_config(path, "model", suffix=".json")
-    config = read_checked_config(file)
-    read_safe_json(file)
+    text = read_input_text(file, "give a BERT's configuration, e.g. configs/model/mini.json")
+    values = read_safe_json(file)
+    if problem := _problem(values):
+        name, what = problem
+        raise InputError(what, where=file, line=_line_of(text, name), remedy="fix the file")
+    with _config_errors(file, "fix the file"):
+        config = BertConfig(**values)
 
     config.vocab_size = vocab_size or config.vocab_size
     return _with_dropout(config, dropout)

@@ -5,7 +5,6 @@ follows what a configuration names (code, kernels, shards anywhere on the disk);
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
-import json
 import math
 import os
 import re
@@ -20,13 +19,13 @@ from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
 from transformers.utils import logging
 
+from bert_hf.config.files import parse_json, read_input_text
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = ("tokenizer.json", TOKENIZER_CONFIG, "vocab.txt", "special_tokens_map.json", "added_tokens.json")
-_MAX_JSON_BYTES = 32 << 20  # bytes
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")  # h5 and msgpack: just not read
 # Entries that stock classes follow to code or to other files; attention and experts may name a kernel of the Hub
@@ -34,8 +33,7 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack"
 _FOLLOWED = ("auto_map", "custom_pipelines", "gguf_file", "quantization_config", "transformers_weights")
 _NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementation")
 _UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # of old tokenizers: former paths, never opened
-_FLOATS = ("F64", "F32", "BF16", "F16")  # safetensors' names
-_INTEGERS = ("BOOL", "I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64")
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 # ---- finding a folder
@@ -209,16 +207,10 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ValueError(f"longer than {_MAX_JSON_BYTES >> 20} MiB")
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise ValueError("not an object")
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"not a JSON object: {_reason(error)}", where=path, remedy="give a complete checkpoint"
-        ) from None
+    remedy = "fix the file, or give a complete checkpoint"
+    content = parse_json(read_input_text(path, remedy), path, remedy)
+    if not isinstance(content, dict):
+        raise InputError("not a JSON object", where=path, remedy=remedy)
     return content
 
 
@@ -260,10 +252,8 @@ def check_numbers(path: Path) -> None:
     try:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
             for name in file.keys():  # noqa: SIM118 - not a dict
-                dtype = file.get_slice(name).get_dtype()
-                if dtype not in (*_FLOATS, *_INTEGERS):
-                    raise ValueError(f"{name} is of type {dtype}")
-                if dtype in _FLOATS and not _all_finite(file.get_tensor(name)):
+                tensor = file.get_tensor(name)
+                if tensor.dtype in _FLOATS and not _all_finite(tensor):
                     raise ValueError(f"{name} contains NaN or infinity")
     except (OSError, ValueError, SafetensorError) as error:
         hint = "give a complete checkpoint; pickles are not read"
