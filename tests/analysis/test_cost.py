@@ -37,11 +37,9 @@ def plan(name: str = "base", **changes) -> Plan:
 # ---- parameters and FLOPs
 
 
-@pytest.mark.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
-def test_parameters_are_those_of_the_model(name):
-    with torch.device("meta"):
-        built = BertForPreTraining(model(name))
-    assert parameter_count(model(name)) == built.num_parameters()
+@pytest.mark.parametrize(("name", "parameters"), [("base", 110_106_428), ("large", 336_226_108)])
+def test_parameters_are_those_of_the_published_models(name, parameters):
+    assert parameter_count(model(name)) == parameters
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,5 @@ def test_the_products_are_those_of_the_model(monkeypatch):
 
 
 def test_the_fastest_round_counts():
-    rates = [
-        flops._benchmark_matmul(CPU, torch.float32, shape, seconds=0.02) for shape in ((64, 64, 64), (7, 300, 11))
-    ]
+    rates = [flops._benchmark_matmul(CPU, torch.float32, shape) for shape in ((64, 64, 64), (7, 300, 11))]
     assert all(1e6 < rate < 1e15 for rate in rates)
