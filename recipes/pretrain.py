@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     corpus, held_out = load_train_and_held_out(corpus_args, tokenizer)
     phases = resolve_steps(args, example_args, corpus, model_args, tokenizer)
     examples = training_examples(corpus, phases, example_args, args)
-    evaluation, longer = held_out_examples(held_out, example_args, phases)
+    evaluation, long = held_out_examples(held_out, example_args, phases)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
     collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)
     if not args.do_train:
-        evaluate_only(model, args, collator, evaluation, dict(longer))
+        evaluate_only(model, args, collator, evaluation, long)
         return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
     run_start = start_run(args, identity, tokenizer_args, corpus_args, model_args)
@@ -66,9 +66,9 @@ def main(argv: list[str] | None = None) -> int:
     args.eval_on_start = run_start.checkpoint is None
     trainer = PreTrainer(
         model, args, collator, examples, evaluation, tokenizer,
-        longer_eval_datasets=dict(longer), facts={"identity": identity},
+        long_eval_dataset=long, facts={"identity": identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, longer)
+    report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, long)
     report.print_start(resumed=run_start.checkpoint is not None)
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to)

@@ -120,7 +120,7 @@ def test_the_long_figures_are_those_of_long_examples(place, whole, monkeypatch):
     intercept(monkeypatch, made.append)
     assert pretrain(place, "again") == 0
     run = made[-1]
-    examples = run.longer_eval_datasets["long"]
+    examples = run.long_eval_dataset
     lengths = [len(run.data_collator.example(examples[index])["input_ids"]) for index in range(len(examples))]
     assert SHORT < max(lengths) <= LONG
     assert len(examples) <= 4000 * SHORT // LONG

@@ -144,11 +144,10 @@ def training_examples(
 
 def held_out_examples(
     held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
-) -> tuple[PreTrainingExamples, dict[str, PreTrainingExamples]]:
-    """The fixed examples that are evaluated: of `max_seq_length`, and by name those of each longer length of the run.
+) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
+    """The fixed examples that are evaluated: of `max_seq_length`, and of the longer length of the run, if it has one.
 
-    The longest length is called `long`, as in `eval_long_mlm_loss`, a length in between by its number of tokens. Each
-    evaluation has about as many tokens as that of `max_seq_length`.
+    Both have about as many tokens.
 
     Args:
         phases: of the run; a length that gets no step is not evaluated.
@@ -157,13 +156,11 @@ def held_out_examples(
     fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}
     evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
 
-    longer = {}
-    lengths = sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual})
-    for length in lengths:
-        name = "long" if length == lengths[-1] else str(length)
-        limit = max(1, example_args.max_eval_samples * usual // length)
-        longer[name] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
-    return evaluation, longer
+    longest = phases[-1].max_seq_length
+    if longest == usual:
+        return evaluation, None
+    limit = max(1, example_args.max_eval_samples * usual // longest)
+    return evaluation, PreTrainingExamples(held_out, (Phase(longest, None),), limit=limit, **fixed)
 
 
 # ---- identity

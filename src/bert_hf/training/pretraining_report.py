@@ -38,7 +38,7 @@ class PreTrainingReport:
     collator: DataCollatorForPreTraining
     corpus: Corpus  # to train on
     evaluation: PreTrainingExamples  # held out
-    longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
+    long: PreTrainingExamples | None  # held out, of the longer length
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
     def print_start(self, *, resumed: bool) -> None:
@@ -88,7 +88,7 @@ class PreTrainingReport:
         )
 
         if args.process_index == 0:
-            report_heldout("after", after, self.baselines, self.longer)
+            report_heldout("after", after, self.baselines, self.long)
             state = self.trainer.state
             print(trained_line(state.global_step, trained) + _change(state.log_history, after))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
@@ -102,17 +102,17 @@ def evaluate_only(
     args: PreTrainingArguments,
     collator: DataCollatorForPreTraining,
     evaluation: PreTrainingExamples,
-    longer: dict[str, PreTrainingExamples],
+    long: PreTrainingExamples | None,
 ) -> None:
     """Evaluates a checkpoint on the held-out text without training; saves and prints its metrics."""
     args.push_to_hub = False
     folder_of(args).mkdir(parents=True, exist_ok=True)
     end_start()
-    trainer = PreTrainer(model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer)
+    trainer = PreTrainer(
+        model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer, long_eval_dataset=long
+    )
 
     metrics = trainer.evaluate()
-    for name, examples in longer.items():
-        metrics |= trainer.evaluate(examples, metric_key_prefix=f"eval_{name}")
     metrics |= perplexity(metrics, evaluation, collator.tokenizer)
     trainer.save_metrics("eval", metrics, combined=False)
     logger.info(f"held out: {format_metrics(metrics)}")
@@ -191,23 +191,21 @@ class HeldOutBefore(TrainerCallback):
             report_heldout("before", metrics or {}, self.baselines)
 
 
-def report_heldout(
-    when: str, metrics: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
-) -> None:
+def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:
     """Prints held-out metrics and the baselines' next to them, and a warning if the training learned nothing.
 
     Args:
         when: "before" or "after".
-        longer: the examples of longer lengths, by name.
+        long: the examples of the longer length.
     """
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)
     logger.info(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}")
 
-    for name, examples in (longer or {}).items():
-        tokens = examples.phases[0].max_seq_length
-        logger.info(f"held out, {tokens} tokens: MLM loss {metrics[f'eval_{name}_mlm_loss']:.3f}")
+    if long is not None:
+        tokens = long.phases[0].max_seq_length
+        logger.info(f"held out, {tokens} tokens: MLM loss {metrics['eval_long_mlm_loss']:.3f}")
 
     if when == "after" and not loss < unigram:  # NaN as well
         logger.info(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
@@ -55,9 +55,9 @@ class PreTrainer(ResumableTrainer):
     one sequence of numbered examples, which resumes at any position without reading the skipped ones; with any other
     dataset and collator it works as `Trainer` does.
 
-    `longer_eval_datasets` are evaluated in addition to `eval_dataset` once the run trains at their length, and after
-    it; their metrics carry their names: `eval_long_mlm_loss` of `{"long": examples}`. The metrics of `eval_dataset`
-    always have their plain names, so `metric_for_best_model` compares the same examples at every step.
+    `long_eval_dataset` is evaluated in addition to `eval_dataset` once the run trains at its length, and after it, as
+    `eval_long_mlm_loss`, … The metrics of `eval_dataset` always have their plain names, so `metric_for_best_model`
+    compares the same examples at every step.
 
         >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
         >>> trainer.train()
@@ -69,7 +69,7 @@ class PreTrainer(ResumableTrainer):
         model, args, more, named: as for `Trainer`; `PreTrainingArguments` have the paper's optimizer as default.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
-        longer_eval_datasets: by name, examples of the longer phases of the run.
+        long_eval_dataset: held-out examples of the longer phase of the run.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class PreTrainer(ResumableTrainer):
         model: PreTrainedModel | nn.Module | None = None,
         args: TrainingArguments | None = None,
         *more: Any,
-        longer_eval_datasets: dict[str, Dataset] | None = None,
+        long_eval_dataset: Any = None,
         **named: Any,
     ):
         super().__init__(model, args, *more, **named)
-        self.longer_eval_datasets: dict[str, Any] = dict(longer_eval_datasets or {})
-        self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
+        self.long_eval_dataset = long_eval_dataset
+        self._long_loaders: dict = {}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
@@ -296,44 +296,34 @@ class PreTrainer(ResumableTrainer):
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         with self._throughput.paused():
             # First, but logged last: an evaluation that a signal interrupts has logged nothing
-            longer = self._evaluate_longer(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
+            long = self._evaluate_long(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
             metrics = super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
-            if longer:
-                self.log(dict(longer))
-            return {**metrics, **longer}
+            if long:
+                self.log(dict(long))
+            return {**metrics, **long}
 
-    def _evaluate_longer(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
-        """Losses and accuracies of the longer held-out examples whose length the run has reached."""
-        metrics = {}
-        for name, examples in self.longer_eval_datasets.items():
-            if not self._has_reached(examples.phases[0].max_seq_length):
-                continue
-            with self._longer_loader(name) as loader:
-                output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
-            all_metrics = output.metrics or {}
-            metrics |= {key: value for key, value in all_metrics.items() if key.endswith(("_loss", "_accuracy"))}
-        return metrics
+    def _evaluate_long(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
+        """Losses and accuracies of the long held-out examples, where the run has reached their length, or is over.
 
-    def _has_reached(self, length: int) -> bool:
-        """True after the run, and where it trains or has trained on sequences of that length."""
-        if not self.is_in_train or not self._numbered:
-            return True
-        return has_reached(self.train_dataset.phases, length, self._position)
+        A batch has as many tokens as one of the usual examples.
+        """
+        examples = self.long_eval_dataset
+        if examples is None:
+            return {}
+        length = examples.phases[0].max_seq_length
+        if self.is_in_train and self._numbered and not has_reached(self.train_dataset.phases, length, self._position):
+            return {}
 
-    @contextlib.contextmanager
-    def _longer_loader(self, name: str) -> Iterator[DataLoader]:
-        """Batches of longer held-out examples, of as many tokens as a batch of the usual ones."""
-        examples = self.longer_eval_datasets[name]
-        size = self.args.per_device_eval_batch_size
         usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
-
+        batch_size = max(1, self.args.per_device_eval_batch_size * usual // length)
         # Trainer keeps a loader with persistent workers under one name, whichever dataset it is for
-        batch_size = max(1, size * usual // examples.phases[0].max_seq_length)
         with (
-            replaced_attributes(self, _eval_dataloaders=self._longer_loaders[name]),
+            replaced_attributes(self, _eval_dataloaders=self._long_loaders),
             replaced_attributes(self.args, per_device_eval_batch_size=batch_size),
         ):
-            yield self.get_eval_dataloader(examples)
+            loader = self.get_eval_dataloader(examples)
+            metrics = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_long").metrics or {}
+        return {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))}
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
