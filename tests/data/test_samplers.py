@@ -14,7 +14,6 @@ from bert_hf.data.examples.samplers import (
     Phase,
     RunSampler,
     generator,
-    has_reached,
     length_at,
     phases_of_run,
     set_epoch,
@@ -129,13 +128,6 @@ PHASES = (Phase(32, 100), Phase(64, None))
 @pytest.mark.parametrize(("position", "length"), [(0, 32), (99, 32), (100, 64), (10**9, 64)])
 def test_the_length_at_a_position(position, length):
     assert length_at(PHASES, position) == length
-
-
-@pytest.mark.parametrize(
-    ("length", "position", "reached"), [(32, 0, True), (64, 99, False), (64, 100, True), (128, 10**9, False)]
-)
-def test_whether_a_length_is_reached(length, position, reached):
-    assert has_reached(PHASES, length, position) is reached
 
 
 def test_a_run_on_two_ranks_that_is_resumed_within_an_epoch_keeps_its_order():

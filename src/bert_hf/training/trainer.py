@@ -20,7 +20,7 @@ from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supp
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.plan_files import shared_plan_folder
-from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
+from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
@@ -311,7 +311,7 @@ class PreTrainer(ResumableTrainer):
         if examples is None:
             return {}
         length = examples.phases[0].max_seq_length
-        if self.is_in_train and self._numbered and not has_reached(self.train_dataset.phases, length, self._position):
+        if self.is_in_train and self._numbered and length_at(self.train_dataset.phases, self._position) < length:
             return {}
 
         usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length

@@ -103,14 +103,6 @@ def length_at(phases: tuple[Phase, ...], position: int) -> int:
     return next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
 
 
-def has_reached(phases: tuple[Phase, ...], length: int, position: int) -> bool:
-    """True where the phase at a position or an earlier one has sequences of that length."""
-    begins = (0, *(phase.end for phase in phases if phase.end is not None))
-    return any(
-        phase.max_seq_length >= length and position >= begin for phase, begin in zip(phases, begins, strict=False)
-    )
-
-
 def epochs_done(dataset, position: int) -> float:
     """Passes over the text; Trainer's own count restarts when a run does."""
     windows = walk(dataset.phases, dataset.window_length, position)
