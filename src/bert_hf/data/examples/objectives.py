@@ -26,13 +26,11 @@ class Objective:
             `gather_chunks`, `target` (documents,) is how many tokens an example of each document should have.
         title: its line on the model card.
         metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
-        min_documents: documents that the arrangement needs.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
     title: str
     metric: str = ""
-    min_documents: int = 1
 
     @property
     def pairs(self) -> bool:
@@ -65,8 +63,8 @@ class Objective:
             return
 
         count = len(documents.starts)
-        if count < self.min_documents:
-            problem = f"sentence pairs need at least {self.min_documents} documents, the text has {count}"
+        if count < 2:
+            problem = f"sentence pairs need at least 2 documents, the text has {count}"
             hint = "separate documents by blank lines"
         elif not (documents.ends - documents.starts > 1).any():
             problem = "no document has two sentences, so there is no next sentence"
@@ -86,7 +84,7 @@ def single_segments(
 
 # By the value of --nsp
 OBJECTIVES: dict[bool | str, Objective] = {
-    True: Objective(next_sentence_pairs, "masked LM and next-sentence prediction", "nsp", min_documents=2),
+    True: Objective(next_sentence_pairs, "masked LM and next-sentence prediction", "nsp"),
     False: Objective(single_segments, "masked LM alone"),
 }
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.sentence_pairs import EpochPlan
-from bert_hf.errors import STOPPED, RunInterrupted
 
 _KEPT = 4  # files: batches that are read ahead may still need the windows before the newest
 
@@ -70,13 +69,8 @@ def shared_plan_folder(run: Path, first: bool, gather: Callable[[object], list])
 
     host = socket.gethostname()
     folders = {host: folder for host, folder in gather((host, mine)) if folder}
-    in_step = False  # the ranks: after an error others may still read; the next start of the run removes the folder
     try:
         yield Path(folders[host])
-        in_step = True
-    except RunInterrupted as end:
-        in_step = end.code == STOPPED
-        raise
     finally:
-        if mine is not None and in_step:
+        if mine is not None:  # a rank that still needs a plan draws it again
             shutil.rmtree(mine, ignore_errors=True)
