@@ -116,7 +116,7 @@ ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.execu
     ("before", "after", "expected"),
     [
         (["launch", "--config_file", "one.yaml"], ["--seed", "1"],
-         "accelerate launch --config_file one.yaml a.py --seed 1"),
+         "accelerate launch a.py --seed 1"),
         (None, [], "python a.py"),
     ],
 )  # fmt: skip
