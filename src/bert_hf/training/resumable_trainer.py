@@ -19,7 +19,8 @@ import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainerState
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
@@ -412,7 +413,9 @@ class ResumableTrainer(Trainer):
         """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself: as `_copy_model`."""
         files: dict[str, Callable[[Any], None]] = {}
         if self.args.should_save:
-            trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
+            callbacks: Any = [*self.callback_handler.callbacks, self.control]
+            exported = [each for each in callbacks if isinstance(each, ExportableState)]
+            self.state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
             # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
             given = {name: getattr(self.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
             with replaced_attributes(self.state, **given):

@@ -6,7 +6,7 @@ exception, and are written by DeepSpeed.) Parameters that FSDP shards are gather
 
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
-from transformers.trainer_callback import ExportableState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.hardware import engine
 from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
@@ -244,22 +243,6 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
     torch.random.set_rng_state(generators["torch"])
     if torch.cuda.is_available() and "cuda" in generators:
         torch.cuda.random.set_rng_state(generators["cuda"])
-
-
-# ---- callbacks
-
-
-def export_callbacks(state: TrainerState, callbacks: Iterable) -> None:
-    """Copies the state of the stateful callbacks into Trainer's state, as the stock `_save_checkpoint` does."""
-    stored: Any = state.stateful_callbacks  # a dict once the state is initialized
-    for callback in callbacks:
-        if not isinstance(callback, ExportableState):
-            continue
-        name = type(callback).__name__
-        if isinstance(stored.get(name), list):
-            stored[name].append(callback.state())
-        else:
-            stored[name] = callback.state()
 
 
 # ---- where a checkpoint can be read
