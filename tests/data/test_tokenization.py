@@ -6,10 +6,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.text.tokenization import (
     check_tokenizer,
-    fingerprint_text,
     load_tokenizer,
     save_tokenizer,
     starts_word,
+    tokenizer_checksum,
     train_tokenizer,
 )
 from bert_hf.errors import InputError
@@ -53,13 +53,13 @@ def test_words_that_are_unknown_whatever_the_vocabulary_do_not_count():
 
 
 def test_tokens_that_were_added_are_part_of_the_fingerprint(tmp_path):
-    prints = [fingerprint_text(train_tokenizer(["a b"]))]
+    prints = [tokenizer_checksum(train_tokenizer(["a b"]))]
     for number, added in enumerate(["a b", "b a"]):
         wide = train_tokenizer(["a b"])
         wide.add_tokens([added])
         save_tokenizer(wide, tmp_path / str(number))
-        prints.append(fingerprint_text(wide))
-        assert fingerprint_text(load_tokenizer(tmp_path / str(number))) == prints[-1]
+        prints.append(tokenizer_checksum(wide))
+        assert tokenizer_checksum(load_tokenizer(tmp_path / str(number))) == prints[-1]
     assert len(set(prints)) == 3
 
 

@@ -28,7 +28,7 @@ from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards
-from bert_hf.data.text.tokenization import fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer, tokenizer_checksum, train_tokenizer
 from bert_hf.errors import InputError, mask_secrets
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -148,7 +148,7 @@ def load_or_prepare_corpus(
 
     inputs = text_sources(corpus_args, files)
     language = sentence_language(corpus_args)
-    cached = _cached(corpus_args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
+    cached = _cached(corpus_args, "corpus", [FORMAT, tokenizer_checksum(tokenizer), language, _stamps(inputs)])
     with _one_process_at_a_time(cached):
         if (cached / MANIFEST).is_file():
             with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import read_input_text
 from bert_hf.console import progress
-from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.writing_systems import choose_accents, count_characters
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import find_tokenizer
@@ -263,18 +263,13 @@ def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     return rust
 
 
-def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """All settings that decide the ids, as one string: vocabulary, normaliser, pre-tokeniser, added tokens."""
+def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of all that decides the ids: vocabulary, normaliser, pre-tokeniser, added tokens."""
     state = json.loads(backend(tokenizer).to_str())
     parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
         parts["added_tokens"] = added
-    return json.dumps(parts, sort_keys=True)
-
-
-def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of `fingerprint_text`, by which corpora and runs name their tokenizer."""
-    return text_checksum(fingerprint_text(tokenizer))
+    return json_checksum(parts)
 
 
 def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
