@@ -29,8 +29,6 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
         raise InputError("is a directory, expected a file", where=path, remedy="name a file in it")
     if not stat.S_ISREG(mode):
         raise InputError("not a regular file", where=path, remedy="give a regular file")
-    if not os.access(path, os.R_OK):
-        raise InputError("permission denied", where=path, remedy="check the file permissions")
     return path
 
 

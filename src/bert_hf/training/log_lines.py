@@ -9,13 +9,6 @@ from transformers.utils import logging
 
 from bert_hf.console import logger
 
-_LINES = 50  # of a run whose --logging_steps is not given
-
-
-def choose_logging_steps(steps: int, default: float) -> float:
-    """Steps between two lines of a run: the default, or less in a run so short that it would have few lines."""
-    return min(default, max(1, steps // _LINES))
-
 
 class LogLines(TrainerCallback):
     """Logs a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import torch
-from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
@@ -47,13 +46,7 @@ def make_model(
     set_seed(seed)
     checkpoint = model_args.model_name_or_path
     where = checkpoint or model_args.config_name
-    try:
-        model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
-    except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
-        raise InputError(
-            f"cannot build a BERT: {first_line(error)}", where=where, remedy="check the path or id"
-        ) from None
-
+    model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_positions(longest_length(example_args), model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
@@ -81,7 +74,10 @@ def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase)
     config = config_from_json(model_args.config_name, len(tokenizer), model_args.dropout)
     config.update({"pad_token_id": tokenizer.pad_token_id})
     config._attn_implementation = model_args.attn_implementation
-    model = BertForPreTraining(config)
+    try:
+        model = BertForPreTraining(config)
+    except (ImportError, ValueError) as error:  # a kernel that is not installed
+        raise InputError(first_line(error), where="--attn_implementation", remedy="choose another one") from None
 
     if model_args.position_initializer == "sinusoidal":
         model.config.position_initializer = model_args.position_initializer  # part of the run's identity
@@ -131,11 +127,7 @@ def check_pretraining(
 def training_examples(
     corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
-    """The pairs that a run trains on.
-
-    Args:
-        phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
-    """
+    """The pairs that a run trains on; those longer than `max_seq_length` in smaller pieces."""
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
         corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
@@ -147,10 +139,7 @@ def held_out_examples(
 ) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
     """The fixed examples that are evaluated: of `max_seq_length`, and of the longer length of the run, if it has one.
 
-    Both have about as many tokens.
-
-    Args:
-        phases: of the run; a length that gets no step is not evaluated.
+    Both have about as many tokens. A length that gets no step of the run is not evaluated.
     """
     usual = example_args.max_seq_length
     fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}

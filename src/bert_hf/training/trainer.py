@@ -27,7 +27,7 @@ from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.checkpoints.trainer_state import load_logs
 from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
-from bert_hf.training.log_lines import choose_logging_steps, use_log_lines
+from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
     TaskLosses,
@@ -41,6 +41,8 @@ from bert_hf.training.pretraining_losses import (
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.throughput import Throughput
+
+_LOG_LINES = 50  # of a run whose --logging_steps is not given
 
 
 def is_numbered(dataset: Any) -> bool:
@@ -115,7 +117,7 @@ class PreTrainer(ResumableTrainer):
 
         default = defaults_of(type(self.args))["logging_steps"]
         if self.args.max_steps > 0 and self.args.logging_steps == default:
-            self.args.logging_steps = choose_logging_steps(self.args.max_steps, default)
+            self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
 
     @property
     def global_batch(self) -> int:
