@@ -25,8 +25,6 @@ BAD_INPUT, NOT_FINITE, UNAVAILABLE, PIPE_CLOSED, STOPPED = 2, 70, 75, 141, 143
 class InputError(Exception):
     """Invalid user input: a file, an option or a folder.
 
-    Whatever reads these may raise it, at the place of the mistake; docstrings say so where it is not evident.
-
     Args:
         what: the problem, in one plain sentence without a full stop.
         remedy: what to do about it.

@@ -35,12 +35,7 @@ def cpu_units() -> str:
 
 
 def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
-    """The rule for a CPU.
-
-    Args:
-        units: one of `UNITS`.
-        hidden_size: of the model; None (unknown) counts as small.
-    """
+    """The rule for a CPU with one of `UNITS`; an unknown hidden size counts as small."""
     least = FASTER_FROM[units]
     if least == math.inf:
         return Choice(False, "this CPU has no bf16 units")

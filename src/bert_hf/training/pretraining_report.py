@@ -192,12 +192,7 @@ class HeldOutBefore(TrainerCallback):
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:
-    """Prints held-out metrics and the baselines' next to them, and a warning if the training learned nothing.
-
-    Args:
-        when: "before" or "after".
-        long: the examples of the longer length.
-    """
+    """Prints held-out metrics "before" or "after" next to the baselines', and a warning if nothing was learned."""
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)

@@ -123,14 +123,7 @@ def finish(
 
 
 def _push(args: TrainingArguments, push_to: str, named: str) -> dict:
-    """Pushes a run, and makes its card load the model from the repository.
-
-    Args:
-        named: what the card loads the model from so far: the folder's name, or another repository.
-
-    Returns:
-        the record of the push for `run.json`.
-    """
+    """Pushes a run whose card loads the model from `named`, and makes it load the repository; returns the record."""
     folder, revision = folder_of(args), args.hub_revision
     full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
     replace_repository(folder, named, full_id)

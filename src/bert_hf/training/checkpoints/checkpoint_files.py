@@ -319,11 +319,9 @@ class RunCheckpoints:
         """Copies the parts of a checkpoint, and writes it or lets the thread do it. Called by all ranks.
 
         Args:
-            final: where the checkpoint will be.
             parts: each copies a part; what it returns writes the copy into the folder that it is given.
             facts: entries of the manifest.
-            keep: how many checkpoints remain; None or 0 keeps all.
-            spared: a checkpoint that is never deleted.
+            keep, spared: as `rotate`'s.
         """
         writers: list[Callable[[str], None]] = []
         for copy_part in parts:
