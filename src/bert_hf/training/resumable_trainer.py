@@ -401,7 +401,10 @@ class ResumableTrainer(Trainer):
     def _copy_model(self) -> Callable[[str], None]:
         """The model as `save_model` gathers it from the ranks, in host memory; the result writes it into a folder."""
         gathered: list[dict | None] = []
-        keep = functools.partial(_keep_weights, gathered)
+
+        def keep(output_dir: str | None = None, state_dict: dict | None = None) -> None:
+            gathered.append(state_dict)
+
         with replaced_attributes(self, _save=keep):
             self.save_model(_internal_call=True)
         if not gathered or not self.args.should_save:
@@ -516,11 +519,6 @@ class ResumableTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset=None):
         return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
-
-
-def _keep_weights(kept: list, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-    """In place of `_save`: keeps what it was given."""
-    kept.append(state_dict)
 
 
 def _reads_checkpoints(callback: TrainerCallback) -> bool:
