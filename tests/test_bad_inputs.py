@@ -6,6 +6,7 @@ in which a case runs; `good/` in it holds good inputs.
 
 import contextlib
 import gzip
+import io
 import json
 import lzma
 import os
@@ -213,7 +214,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(kind, place, capfd):
     if "--output_dir" not in flags and name not in ("estimate", "evaluate_squad"):
         words += ["--output_dir", "out"]
 
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):
         code = main_of(name)(words)
 
     error = capfd.readouterr().err
