@@ -22,8 +22,13 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArgumen
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row, read_choices
-from bert_hf.finetuning.choices import ChoiceCollator, ChoiceTask, encode_choices
+from bert_hf.finetuning.choices import (
+    ChoiceCollator,
+    ChoiceRow,
+    ChoiceTask,
+    choice_row,
+    encode_choices,
+)
 from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
 from bert_hf.training.output_folder import release_lock
 
@@ -38,7 +43,7 @@ def words():
 def read(folder, name, content, **options):
     path = folder / name
     path.write_text(content)
-    return read_choices(TaskArguments(train_file=[str(path)], **options))
+    return ChoiceTask.read(TaskArguments(train_file=[str(path)], **options))
 
 
 # ---- rows
@@ -52,8 +57,8 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         (SWAG, ("A ball lies there.", "It", ("rolls.", "reads."), 1)),
         ({**SWAG, "label": "0", "video-id": "x"}, ("A ball lies there.", "It", ("rolls.", "reads."), 0)),
         ({**SWAG, "label": -1}, ("A ball lies there.", "It", ("rolls.", "reads."), None)),
-        ({"context": "c", "question": "q", "choices": ["x", " y "], "label": "b"}, ("c", "q", ("x", "y"), 1)),
-        ({"context": "c", "question": None, "choices": ["x", "y", "z"], "label": "C"}, ("c", "", ("x", "y", "z"), 2)),
+        ({"context": "c", "question": "q", "choices": ["x", " y "], "label": 1}, ("c", "q", ("x", "y"), 1)),
+        ({"context": "c", "question": None, "choices": ["x", "y", "z"], "label": "2"}, ("c", "", ("x", "y", "z"), 2)),
         ({"question": "q", "choice0": "x", "choice1": "y"}, ("", "q", ("x", "y"), None)),
     ],
 )
@@ -63,7 +68,7 @@ def test_rows_of_both_kinds(row, expected):
 
 @pytest.mark.parametrize("label", [2, "C", True, "ß", [0], -2])
 def test_a_label_that_names_no_choice(label):
-    with pytest.raises(InputError, match=r"a\.jsonl:7: label .* is not one of the 2 choices; give 0 to 1, or A to B"):
+    with pytest.raises(InputError, match=r"a\.jsonl:7: label .* is not one of the 2 choices; give 0 to 1"):
         choice_row(Row({**SWAG, "label": label}, "a.jsonl", 7))
 
 
@@ -92,7 +97,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     from_csv = read(tmp_path, "a.csv", "\n".join([",".join(names), *quoted]))
     from_lines = read(tmp_path, "a.jsonl", swag_lines())
     datasets.Dataset.from_list(ROWS).to_parquet(str(tmp_path / "a.parquet"))
-    from_parquet = read_choices(TaskArguments(train_file=[str(tmp_path / "a.parquet")]))
+    from_parquet = ChoiceTask.read(TaskArguments(train_file=[str(tmp_path / "a.parquet")]))
     for other in (from_csv, from_parquet):
         assert [row[:4] for row in other["train"]] == [row[:4] for row in from_lines["train"]]
 

@@ -1,27 +1,104 @@
 """Multiple choice: each choice is a separate input, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForMultipleChoice,
-    DataCollatorWithPadding,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
+from bert_hf.data.text.readers import whole_text
+from bert_hf.data.text.sources import hub_rows
+from bert_hf.data.text.tables import Row, file_rows
+from bert_hf.errors import InputError
 from bert_hf.finetuning.long_texts import token_ids
 from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
+_CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
+_QUESTIONS = ("sent2", "question")
+_NUMBERED = ("ending", "choice")  # ending0, ending1, …
+_COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
+
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
+
+# ---- rows
+
+
+class ChoiceRow(NamedTuple):
+    """A context and the choices, one of which fits it.
+
+    Attributes:
+        question: about the context, or the beginning of the sentence that each choice ends (SWAG's sent2); may be "".
+        label: number of the right choice; None where it is not known.
+        where, line: file (or Hub dataset) and line of the row, for messages.
+    """
+
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: int | None = None
+    where: str = ""
+    line: int | None = None
+
+    def texts(self) -> tuple[str, list[str]]:
+        """The first text of the network's input, which all choices share, and the second one of each choice.
+
+        ("A ball", "It", ("rolls.", "reads.")) → "A ball", ["It rolls.", "It reads."]. Without a context the question
+        is the first text.
+        """
+        if not self.context:
+            return self.question, list(self.choices)
+        return self.context, [f"{self.question} {choice}".strip() for choice in self.choices]
+
+
+def choice_row(row: Row) -> ChoiceRow:
+    """A row of SWAG (sent1, sent2, ending0, …, label) or a general one (context, question, choices, label).
+
+    `choices` is a list, or columns choice0, choice1, …; the label is an index from 0. No label, an empty one and -1
+    (as in SWAG's test rows) mean that it is not known.
+    """
+    values = row.values
+    choices = _choices(values)
+    texts = [_first_filled(values, names) for names in (_CONTEXTS, _QUESTIONS)]
+    are_texts = all(isinstance(text, str) for text in (*texts, *choices))
+    if len(choices) < 2 or not are_texts or not all(map(str.strip, ("".join(texts), *choices))):
+        raise row.error(f"not a context with two or more choices (columns: {', '.join(values)})", _COLUMNS)
+
+    label = None
+    if values.get("label") not in (None, "", -1, "-1"):
+        text = str(values["label"]).strip()
+        label = int(text) if text.isdecimal() else -1
+        if label not in range(len(choices)):
+            what = f"label {values['label']!r} is not one of the {len(choices)} choices"
+            raise row.error(what, f"give 0 to {len(choices) - 1}")
+
+    context, question, *choices = (whole_text(text).strip() for text in (*texts, *choices))
+    return ChoiceRow(context, question, tuple(choices), label, row.where, row.line)
+
+
+def _first_filled(values: dict[str, Any], names: Iterable[str]) -> Any:
+    """The first of these columns that holds something; "" where none does."""
+    return next((values[name] for name in names if values.get(name)), "")
+
+
+def _choices(values: dict[str, Any]) -> list:
+    """The choices of a row, unchecked; [] where no column is one of choices."""
+    if isinstance(values.get("choices"), list):
+        return values["choices"]
+    for name in _NUMBERED:
+        if f"{name}0" in values:
+            count = next(number for number in range(len(values) + 1) if f"{name}{number}" not in values)
+            return [values[f"{name}{number}"] for number in range(count)]
+    return []
+
+
+# ---- task
 
 
 class ChoiceTask(DownstreamTask):
@@ -41,8 +118,24 @@ class ChoiceTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
-        cls.source(task_args)
-        return read_choices(task_args)
+        """The rows: all with the same number of choices, and all but test rows with a label."""
+        source = cls.source(task_args)
+        if task_args.train_file:
+            rows_of_part = {part: file_rows(files) for part, files in task_args.files().items()}
+        else:
+            rows_of_part = hub_rows(source, task_args.dataset_config_name)
+        parts = {part: list(map(choice_row, rows)) for part, rows in rows_of_part.items()}
+
+        count = len(parts["train"][0].choices)
+        for part, rows in parts.items():
+            for row in rows:
+                if row.label is None and part != "test":
+                    remedy = "add a label, or remove the row (only test rows may lack one)"
+                    raise InputError("missing label", where=row.where, line=row.line, remedy=remedy)
+                if len(row.choices) != count:
+                    what = f"{len(row.choices)} choices; the first training row has {count}"
+                    raise InputError(what, where=row.where, line=row.line, remedy="give each row the same number")
+        return parts
 
     @classmethod
     def groups(cls, rows: Sequence[ChoiceRow]) -> np.ndarray:
@@ -168,23 +261,13 @@ def encode_choices(
     return datasets.Dataset.from_dict(columns)
 
 
-class ChoiceCollator:
-    """Makes a batch of rows: tensors (B, C, L), and `labels` (B,) where the rows have them.
+class ChoiceCollator(DataCollatorForMultipleChoice):
+    """Makes a batch of rows: tensors (B, C, L), and `labels` (B,) where the rows have them, as test rows may not."""
 
-    transformers' `DataCollatorForMultipleChoice` needs labels, which test rows may lack.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.pad = DataCollatorWithPadding(tokenizer)
-
-    def __call__(self, features: list[dict]) -> dict[str, Tensor]:
-        flat = [
-            {"input_ids": ids, "token_type_ids": segments}
-            for row in features
-            for ids, segments in zip(row["input_ids"], row["token_type_ids"], strict=True)
-        ]
-        padded = self.pad(flat)  # (B · C, L)
-        batch = {name: values.view(len(features), -1, values.shape[-1]) for name, values in padded.items()}
-        if "labels" in features[0]:
-            batch["labels"] = torch.tensor([row["labels"] for row in features])
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        names = ("input_ids", "token_type_ids")
+        rows = [{name: row[name] for name in names} | {"labels": row.get("labels", 0)} for row in examples]
+        batch = super().torch_call(rows)
+        if "labels" not in examples[0]:
+            del batch["labels"]
         return batch

@@ -28,8 +28,7 @@ from bert_hf.console import logger, progress
 from bert_hf.data.text.tables import Row, choose_column, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
-from bert_hf.finetuning.choices import encode_choices
+from bert_hf.finetuning.choices import ChoiceRow, choice_row, encode_choices
 from bert_hf.finetuning.feature_tagging import BiLstmTagger, word_logits
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
