@@ -65,11 +65,6 @@ def test_comments_before_a_sentence(tmp_path):
     assert read_tagged(write(tmp_path, "c.conll", "a O\n\n# B-X\n")).words == [["a"], ["#"]]
 
 
-def test_numbers_as_labels_get_their_names(tmp_path):
-    content = json.dumps({"tokens": ["EU", "law"], "ner_tags": [1, 0]})
-    assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
-
-
 def test_a_label_is_one_line(tmp_path):
     """It stands in the model card and in the file of predictions."""
     content = json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG\n\n# A heading\t"]})

@@ -169,8 +169,3 @@ def test_two_layers_have_no_last_four(tmp_path, capsys):
 def test_check_reads_the_rows(place, capsys):
     assert tune(place, "refused", "--check", "true") == 0
     assert "train: 60 sentences; labels O, B-person, I-person, B-place" in capsys.readouterr().out
-
-
-def test_names_for_labels_that_are_names_are_refused(place, capsys):
-    assert tune(place, "refused", "--tag_names", "O") == 2
-    assert "--tag_names: the labels of the data are names already" in capsys.readouterr().err

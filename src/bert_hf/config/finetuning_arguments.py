@@ -251,7 +251,6 @@ FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_l
 class TokenClassificationArguments(TaskArguments):
     """Options of `finetune_token_classification.py`."""
 
-    tag_names: list[str] | None = option(None, "Names of the labels 0, 1, …, if the data hold only numbers.")
     document_context: bool = option(
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )

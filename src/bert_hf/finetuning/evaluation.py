@@ -36,7 +36,6 @@ class EvaluationArguments(PredictorArguments):
 
     output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
     label_column: str | None = option(None, "Column of the label. Default: that of the training, or a usual name.")
-    tag_names: list[str] | None = option(None, "Names of the labels of words 0, 1, …, if the data hold only numbers.")
 
 
 def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
@@ -69,7 +68,7 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
 
 
 def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
-    rows = read_tagged(evaluation_args.test_file or [], evaluation_args.tag_names)
+    rows = read_tagged(evaluation_args.test_file or [])
     unify_schemes({"test": rows})
     check_labels(rows, tuple(predictor.names))
     logits = predictor.logits(rows.words, rows.documents)

@@ -52,9 +52,9 @@ class TokenClassificationTask(DownstreamTask):
     @classmethod
     def read(cls, task_args: Any) -> dict[str, TaggedSentences]:
         if task_args.train_file:
-            parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
+            parts = {part: read_tagged(files) for part, files in task_args.files().items()}
         else:
-            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name, task_args.tag_names)
+            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
         unify_schemes(parts)
 
         names = cls.class_names(task_args, parts)

@@ -80,35 +80,26 @@ class TaggedSentences:
 _Sentence = tuple[list[str], list[str], int, list[int]]  # words, tags, number of the document, line of each word
 
 
-def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedSentences:
+def read_tagged(files: list[str]) -> TaggedSentences:
     """Reads CoNLL files (.conll, .txt, .tsv, .bio, …) and rows (.jsonl, .json, .parquet), also .gz or .xz.
 
     CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
     has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document. Rows:
-    one sentence each, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
-    `document_id`.
+    one sentence each, `tokens` and `ner_tags`, which are names; optionally `document_id`.
     """
     tagged = TaggedSentences()
     for path in expand(files):
-        if kind_of(path) in (".jsonl", ".json", ".parquet"):
-            _add(tagged, path, _sentences_of_rows(file_rows([path]), names))
-        else:
-            _check_no_names(names)
-            _add(tagged, path, _read_conll(path))
+        is_table = kind_of(path) in (".jsonl", ".json", ".parquet")
+        _add(tagged, path, _sentences_of_rows(file_rows([path])) if is_table else _read_conll(path))
     return tagged
 
 
-def _check_no_names(names: Sequence[str] | None) -> None:
-    if names:
-        raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
-
-
-def read_tagged_hub(name: Any, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
+def read_tagged_hub(name: Any, config: str | None) -> dict[str, TaggedSentences]:
     """The splits train, validation and test, those that exist, of a tagged Hub dataset or a folder of its files."""
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
-        _add(parts[split], rows[0].where, _sentences_of_rows(rows, names))
+        _add(parts[split], rows[0].where, _sentences_of_rows(rows))
     return parts
 
 
@@ -183,7 +174,7 @@ def _columns(line: str) -> list[str]:
 # ---- rows
 
 
-def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None) -> Iterator[_Sentence]:
+def _sentences_of_rows(rows: list[Row]) -> Iterator[_Sentence]:
     """The sentences of rows that have words; how many have none is logged."""
     word_column = _column(rows[0], WORD_COLUMNS)
     tag_column = _column(rows[0], TAG_COLUMNS)
@@ -194,7 +185,7 @@ def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None) -> Iterator
     for row in rows:
         present = row.values.get(document_column)
         document, previous = document + (present != previous), present
-        words, tags = _words_and_tags(row, word_column, tag_column, names)
+        words, tags = _words_and_tags(row, word_column, tag_column)
         empty += not words
         if words:
             yield words, tags, document, [] if row.line is None else [row.line] * len(words)
@@ -210,9 +201,7 @@ def _column(row: Row, usual: tuple[str, ...]) -> str:
     raise row.error(f"the row has no {usual[0]!r}", remedy)
 
 
-def _words_and_tags(
-    row: Row, word_column: str, tag_column: str, names: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
+def _words_and_tags(row: Row, word_column: str, tag_column: str) -> tuple[list[str], list[str]]:
     """Words and tag names of a row."""
     words, tags = row.values.get(word_column) or [], row.values.get(tag_column) or []
     are_lists = isinstance(words, list) and isinstance(tags, list) and all(isinstance(word, str) for word in words)
@@ -220,16 +209,10 @@ def _words_and_tags(
         what = f"{word_column} and {tag_column} are not lists of words and labels of the same length"
         raise row.error(what, _REMEDY)
 
-    by_number = dict(enumerate(names or ()))
-    tag_names: list[str] = []
     for tag in tags:
-        if isinstance(tag, str):
-            _check_no_names(names)
-        elif tag not in by_number:
-            remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
-            raise row.error(f"label {tag!r} has no name", remedy)
-        tag_names.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
-    return [whole_text(word) for word in words], tag_names
+        if not isinstance(tag, str):
+            raise row.error(f"label {tag!r} has no name", "write names, such as O and B-person")
+    return [whole_text(word) for word in words], [" ".join(tag.split()) for tag in tags]  # a label on one line
 
 
 # ---- labels
