@@ -106,7 +106,7 @@ def test_iob1_files_give_the_rows_of_their_iob2_twins(tmp_path, caplog):
     parts = {"train": read_tagged(write(tmp_path, "one.conll", IOB1)), "test": read_tagged([f"{tmp_path}/one.conll"])}
     unify_schemes(parts)
     assert pairs(parts["train"]) == pairs(parts["test"]) == pairs(iob2)
-    assert "test: IOB1 labels, turned into IOB2: 4 entities that begin with I- get B-" in caplog.text
+    assert "IOB1 labels, turned into IOB2" in caplog.text
 
 
 def test_the_scheme_is_one_decision_for_all_parts(tmp_path, caplog):
@@ -116,7 +116,7 @@ def test_the_scheme_is_one_decision_for_all_parts(tmp_path, caplog):
     before = pairs(validation)
     unify_schemes({"train": train, "validation": validation})
     assert pairs(validation) == before == pairs(train)[:-1]
-    assert "validation: 4 entities begin with I-, which is read as conlleval does" in caplog.text
+    assert "IOB1" not in caplog.text
 
 
 ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'

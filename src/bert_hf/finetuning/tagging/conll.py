@@ -17,7 +17,7 @@ from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 from bert_hf.finetuning.labelled_texts import unknown_label
-from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, is_tag, to_iob2
+from bert_hf.finetuning.tagging.entities import is_iob1, is_tag, to_iob2
 
 DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
@@ -122,14 +122,10 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
 
 def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
     """Turns IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
-    iob1 = is_iob1(tags for rows in parts.values() for tags in rows.tags)
-    for part, rows in parts.items():
-        inside = sum(map(begins_with_inside, rows.tags))
-        if iob1:
+    if is_iob1(tags for rows in parts.values() for tags in rows.tags):
+        logger.info("IOB1 labels, turned into IOB2: every entity begins with B-")
+        for rows in parts.values():
             rows.tags = [to_iob2(tags) for tags in rows.tags]
-            logger.info(f"{part}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
-        elif inside:
-            logger.info(f"{part}: {inside:,} entities begin with I-, which is read as conlleval does")
 
 
 def _read_conll(path: str) -> Iterator[_Sentence]:
@@ -211,7 +207,7 @@ def _words_and_tags(row: Row, word_column: str, tag_column: str) -> tuple[list[s
 
     for tag in tags:
         if not isinstance(tag, str):
-            raise row.error(f"label {tag!r} has no name", "write names, such as O and B-person")
+            raise row.error(f"label {tag!r} has no name", "write names such as O and B-person")
     return [whole_text(word) for word in words], [" ".join(tag.split()) for tag in tags]  # a label on one line
 
 

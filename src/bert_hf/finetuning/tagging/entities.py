@@ -75,11 +75,6 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 # ---- schemes
 
 
-def begins_with_inside(tags: Sequence[str]) -> int:
-    """How many entities of a sentence begin with `I-`, which IOB2 does not allow."""
-    return sum(tag.startswith("I") and begins_entity(previous, tag) for previous, tag in _with_previous(tags))
-
-
 def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
     """Whether the tags follow IOB1: entities begin with `I-`, and with `B-` only directly after one of their type."""
     has_inside_start = False
