@@ -1,7 +1,6 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,42 +145,22 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
 
 def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     """The answer at its place in the context, corrected where the file's is wrong and the text occurs once."""
-    if text.strip() and start is not None and start >= 0 and context.startswith(text, start):
-        return Answer(text, start)
+    if text.strip():
+        if start is not None and start >= 0 and context.startswith(text, start):
+            return Answer(text, start)
+        if context.count(text) == 1:
+            return Answer(text, context.find(text))
 
-    first = context.find(text)
-    fault = None
-    if not text.strip():
-        fault = "is empty"
-    elif first < 0:
-        fault = "is not in its context"
-    elif context.find(text, first + 1) >= 0:
-        fault = f"occurs more than once in its context, but not at answer_start ({start})"
-    if fault is not None:
-        quoted = repr(text if len(text) <= 60 else f"{text[:57]}…")
-        raise row.error(f"question {row.values['id']}: the answer {quoted} {fault}", "fix or remove the question")
-    return Answer(text, first)
+    what = f"question {row.values['id']}: the answer {text[:60]!r} is not in its context at answer_start ({start})"
+    raise row.error(what, "fix or remove the question")
 
 
-# ---- predictions and odds
-
-
-def read_predictions(path: str) -> dict[str, str]:
-    """Answer texts by question id (`predictions.json`), "" for no answer."""
-    return _by_id(path, lambda text: isinstance(text, str), "question id to answer text")
-
-
-def read_odds(path: str) -> dict[str, float]:
-    """Odds that a question has no answer, by its id (`null_odds.json`): any finite numbers, larger if less likely."""
-    odds = _by_id(path, lambda value: type(value) in (int, float) and math.isfinite(value), "question id to a number")
-    return {name: float(value) for name, value in odds.items()}
-
-
-def _by_id(path: str, is_right: Callable[[Any], bool], shape: str) -> dict:
+def read_by_id(path: str, *types: type) -> dict[str, Any]:
+    """Values of these types by question id: predictions, or the odds that a question has no answer."""
     values = read_json(path)
-    wrong = [name for name, value in values.items() if not is_right(value)] if isinstance(values, dict) else ["all"]
-    if wrong:
-        raise InputError(f"wrong entry: {wrong[0]}", where=path, remedy=f"give one JSON object: {shape}")
+    if not isinstance(values, dict) or not all(type(value) in types for value in values.values()):
+        what = f"not a JSON object from question id to {types[0].__name__}"
+        raise InputError(what, where=path, remedy="give the file of one run")
     return values
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
-from bert_hf.finetuning.squad.files import read_odds, read_predictions, read_questions
+from bert_hf.finetuning.squad.files import read_by_id, read_questions
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -145,8 +145,8 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
         predictions, odds: JSON objects by question id.
     """
     questions = read_questions([data], check_answers=False)
-    texts = read_predictions(predictions)
-    chances = None if odds is None else read_odds(odds)
+    texts = read_by_id(predictions, str)
+    chances = None if odds is None else read_by_id(odds, float, int)
 
     if missing := [question.id for question in questions if question.id not in texts]:
         count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0"
