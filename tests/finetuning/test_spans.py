@@ -255,17 +255,6 @@ def brute_force(windows, data, question, starts, ends, longest):
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])], null[1:]
 
 
-def test_logits_that_are_no_numbers_are_no_spans(tokenizer):
-    windows = make_windows([ask("w50", "w1 w2", name="a"), ask("w50", "w3", name="b")], tokenizer, WINDOW)
-    starts, ends = zeros(windows)
-    starts[1], ends[1] = torch.nan, torch.nan
-    starts[0, 3], ends[0, 4] = torch.nan, 1.0
-    first, second = decode(windows, reduced(windows, starts, ends))
-    assert [span.text for span in first.spans] == ["w2"]
-    assert (second.spans, second.null_odds) == ([], 0.0)
-    assert second.ranked(with_null=True) == [(second.null, 1.0)]
-
-
 def test_an_answer_may_be_as_long_as_the_window(tokenizer):
     windows = make_windows([ask("w50", "w1 w2 w3")], tokenizer, WINDOW)
     starts, ends = zeros(windows)

@@ -133,10 +133,7 @@ def test_hub_rows_of_other_or_empty_splits(monkeypatch):
     splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
     found = hub_questions("some/squad", None)
-    assert {split: [question.labelled for question in part] for split, part in found.items()} == {
-        "train": [True, True],
-        "test": [False],
-    }
+    assert {split: len(part) for split, part in found.items()} == {"train": 2, "test": 1}
 
     splits["train"] = splits["train"].select([])
     with pytest.raises(InputError, match="some/squad: no split 'train'"):

@@ -96,12 +96,8 @@ class SpanTask(DownstreamTask):
         return data.remove_columns("labels") if self._unlabelled(part) else data
 
     def _unlabelled(self, part: str) -> bool:
-        """True for test questions without answers: they are predicted but not scored."""
-        if part != "test":
-            return False
-        questions = self.parts[part]
-        answered = self.task_args.version_2_with_negative or _any_answer(questions)
-        return not (answered and all(question.labelled for question in questions))
+        """True for test questions none of which has an answer: they are predicted but not scored."""
+        return part == "test" and not _any_answer(self.parts[part])
 
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer)

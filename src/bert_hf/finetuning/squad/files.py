@@ -33,7 +33,6 @@ class Question:
     title: str = ""  # of the article that the context is from
     file: str = ""
     line: int | None = None  # of a file of rows
-    labelled: bool = True  # False: whether it has an answer is unknown
 
 
 # ---- questions
@@ -112,14 +111,13 @@ def _question(row: Row, contexts: dict[str, str], check_answers: bool, need_answ
     question, context = (whole_text(str(text)) for text in texts)
     context = contexts.setdefault(context, context)
 
-    labelled = need_answers or values.get("answers") is not None
-    pairs = _text_and_start(row) if labelled else []
+    pairs = _text_and_start(row) if need_answers or values.get("answers") is not None else []
     if check_answers:
         answers = tuple(_located(text, start, context, row) for text, start in pairs)
     else:
         answers = tuple(Answer(text, -1 if start is None else start) for text, start in pairs)
     title = str(values.get("title") or "")
-    return Question(str(values["id"]), question, context, answers, title, row.where, row.line, labelled)
+    return Question(str(values["id"]), question, context, answers, title, row.where, row.line)
 
 
 def _text_and_start(row: Row) -> list[tuple[str, int | None]]:

@@ -25,7 +25,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.examples.collator import pad_rows
-from bert_hf.data.text.encoding import offsets_of
 from bert_hf.errors import InputError
 from bert_hf.finetuning.squad.files import Question
 
@@ -236,14 +235,9 @@ def _windows_of(
 
 def _dataset(windows: list[Window]) -> datasets.Dataset:
     """The windows as an Arrow table: four bytes per token, where lists of Python numbers take 36."""
-    lengths = np.array([len(window.ids) for window in windows], np.int32)
-    ends = offsets_of(lengths).astype(np.int32)
-    tokens = pa.array(np.concatenate([window.ids for window in windows]))
-
-    columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
+    columns = {"input_ids": [window.ids for window in windows], "length": [len(window.ids) for window in windows]}
     for name in ("labels", "context", "limits"):
-        rows = np.array([getattr(window, name) for window in windows], np.int32)
-        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+        columns[name] = [getattr(window, name) for window in windows]
 
     # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
     return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
