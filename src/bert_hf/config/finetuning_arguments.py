@@ -179,10 +179,10 @@ class TaskArguments(
     max_eval_samples: int | None = option(
         None, "Maximum number of validation and of test rows, sampled with --split_seed.", range="[1, inf)"
     )
-    write_predictions: bool | None = option(
-        None,
-        "Write the predictions for the test rows into the output folder. Default: for words and questions, and "
-        "for the validation rows if there are no test rows.",
+    write_predictions: bool = option(
+        False,
+        "Write the predictions for the test rows, or for the validation rows if there are no test rows, into the "
+        "output folder. Default: true for words and questions.",
     )
     min_steps: int | None = option(
         None,
@@ -251,6 +251,7 @@ FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_l
 class TokenClassificationArguments(TaskArguments):
     """Options of `finetune_token_classification.py`."""
 
+    write_predictions: bool = True
     document_context: bool = option(
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )
@@ -259,16 +260,13 @@ class TokenClassificationArguments(TaskArguments):
         FEATURES, not_with="neftune_noise_alpha",
     )  # fmt: skip
 
-    def __post_init__(self):
-        super().__post_init__()
-        self.write_predictions = self.write_predictions is not False
-
 
 @dataclass
 class QuestionAnsweringArguments(TaskArguments):
     """Options of `finetune_question_answering.py`; names and defaults are those of transformers' run_qa."""
 
     max_seq_length: int = 384
+    write_predictions: bool = True
     doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.", range="[0, inf)")
     max_query_length: int = option(
         64, "Maximum number of tokens in a question; a longer one is cut (2018 code).", range="[1, inf)"
@@ -285,12 +283,3 @@ class QuestionAnsweringArguments(TaskArguments):
         "Predict no answer above this null score difference. Default: chosen on the validation questions.",
         range="(-inf, inf)",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.write_predictions = self.write_predictions is not False
-        if self.doc_stride > self.max_seq_length - 4:  # three special tokens, and one that is not shared
-            raise ValueError(
-                f"--doc_stride {self.doc_stride} must be less than --max_seq_length {self.max_seq_length} without its "
-                "3 special tokens"
-            )
