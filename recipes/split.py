@@ -24,8 +24,7 @@ from bert_hf.finetuning.fold_files import (
     table_of_parts,
     write_folds,
 )
-from bert_hf.finetuning.near_duplicates import describe_groups
-from bert_hf.finetuning.splits import row_groups
+from bert_hf.finetuning.near_duplicates import describe_groups, near_duplicate_groups
 
 
 @one_line_errors
@@ -39,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = read_rows_to_split(split_args)
 
     # 2. Folds: stratified by class, groups of near-duplicates in the same part
-    groups = row_groups(rows)
+    groups = near_duplicate_groups(rows.joined())
     made = make_folds(rows, groups, split_args)
 
     # 3. Files

@@ -13,12 +13,11 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning import fold_files
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splits import (
-    class_strata,
     folds,
     held_out,
     number_strata,
-    row_groups,
     row_strata,
     split_rows,
 )
@@ -86,7 +85,7 @@ def test_few_groups_without_classes():
 
 
 def test_strata(rng):
-    assert class_strata(["spam", "ham", "spam", "eggs"]).tolist() == [2, 1, 2, 0]
+    assert row_strata(LabelledTexts(list("abcd"), ["spam", "ham", "spam", "eggs"])).tolist() == [2, 1, 2, 0]
     assert number_strata(np.arange(60.0)).tolist() == [0] * 20 + [1] * 20 + [2] * 20
     bins = number_strata(np.array([0.0] * 150 + list(range(1, 51))))
     assert (bins[:150] == 0).all()  # equal numbers share a bin
@@ -98,11 +97,11 @@ def test_strata(rng):
 
 def three_parts(rows, validation, test, seed=0):
     percentages = {"test": test, "validation": validation}
-    return split_rows(rows, row_groups(rows), percentages, seed, "a.csv", row_strata)
+    return split_rows(rows, near_duplicate_groups(rows.joined()), percentages, seed, "a.csv", row_strata)
 
 
 def folds_of(rows, count, seed):
-    return folds(rows, row_groups(rows), count, seed)
+    return folds(rows, near_duplicate_groups(rows.joined()), count, seed)
 
 
 def test_percentages_are_of_all_rows(rng):
@@ -146,7 +145,7 @@ def test_both_texts_of_a_pair_decide_and_stay_together(rng):
     """The same premise with another hypothesis is not a near-duplicate, unless most words are the same."""
     first, second, third, fourth = distinct_texts(rng, 4)
     rows = LabelledTexts([first, first, first.upper(), third], ["a"] * 4, pairs=[second, third, second, fourth])
-    assert row_groups(rows).tolist() == [0, 1, 0, 2]
+    assert near_duplicate_groups(rows.joined()).tolist() == [0, 1, 0, 2]
 
     rows = rows_of(rng, {"no": 30, "yes": 30})
     rows.pairs = [f"pair of {text}" for text in rows.texts]
@@ -195,7 +194,7 @@ def test_two_processes_do_not_mix_two_splits(tmp_path, rng):
 
     def write(seed: int) -> None:
         args = SplitArguments(folds=2 + seed, split_seed=seed)
-        made = folds(rows, row_groups(rows), args.folds, seed, 10)
+        made = folds(rows, near_duplicate_groups(rows.joined()), args.folds, seed, 10)
         barrier.wait()
         try:
             fold_files.write_folds(tmp_path / "out", made, args)

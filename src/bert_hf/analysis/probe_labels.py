@@ -23,7 +23,7 @@ from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds
 from bert_hf.finetuning.known_tasks import order_labels
-from bert_hf.finetuning.splits import row_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 
 FOLDS = 3
 LABELS = (10, 50, 100, 500)  # labelled rows of the frozen features
@@ -39,7 +39,7 @@ def prepare_folds(files: list[str], text_column: str | None, label_column: str |
     rows = read_rows_to_split(split_args)
     for old in (folder, folder.parent / "few_labels"):
         shutil.rmtree(old, ignore_errors=True)
-    made = make_folds(rows, row_groups(rows), split_args)
+    made = make_folds(rows, near_duplicate_groups(rows.joined()), split_args)
     write_folds(str(folder), made, split_args)
     return min(len(parts["train"]) for parts in made)
 

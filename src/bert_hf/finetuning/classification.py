@@ -45,8 +45,8 @@ from bert_hf.finetuning.metrics import (
     predicted_classes,
     regression_metrics,
 )
-from bert_hf.finetuning.near_duplicates import words_of
-from bert_hf.finetuning.splits import row_groups, row_strata
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups, words_of
+from bert_hf.finetuning.splits import row_strata
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 from bert_hf.training.publishing.curves import draw_shares
 
@@ -104,7 +104,7 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def groups(cls, rows: LabelledTexts) -> np.ndarray:
-        return row_groups(rows)
+        return near_duplicate_groups(rows.joined())
 
     @classmethod
     def strata(cls, task_args: Any, rows: LabelledTexts) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Splits rows into training, validation and test rows: near-duplicates in the same part, classes in proportion.
 
-    groups = near_duplicate_groups(texts)
-    held = held_out(groups, percentage=10, seed=0, strata=class_strata(labels))      # (N,) booleans
+    groups = near_duplicate_groups(rows.joined())
+    held = held_out(groups, percentage=10, seed=0, strata=row_strata(rows))      # (N,) booleans
 
 Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
 """
@@ -16,18 +16,12 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 
 _MAX_FOLDS = 20  # of which some are held out: 15 % are three of them
 _MAX_BINS, _ROWS_PER_BIN = 10, 20  # of the numbers of a regression
 _MAX_BUNDLES = 200  # per class
 
 # ---- strata
-
-
-def class_strata(labels: Sequence[str]) -> np.ndarray:
-    """(N,) a number for each class: [1, 0, 1] of ["spam", "ham", "spam"]."""
-    return np.unique(np.array(labels), return_inverse=True)[1]
 
 
 def number_strata(numbers: np.ndarray) -> np.ndarray:
@@ -38,15 +32,10 @@ def number_strata(numbers: np.ndarray) -> np.ndarray:
 
 
 def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
-    """(N,) the class or, of a regression, the bin of each row; all 0 for rows without labels."""
-    if rows.labels is None:
-        return np.zeros(len(rows), np.int64)
-    return number_strata(rows.numbers()) if regression else class_strata(rows.labels)
-
-
-def row_groups(rows: LabelledTexts) -> np.ndarray:
-    """(N,) near-duplicate groups of the texts, or of both texts of a pair together."""
-    return near_duplicate_groups(rows.joined())
+    """(N,) the class or, of a regression, the bin of each row: [1, 0, 1] of "spam", "ham", "spam"."""
+    if regression:
+        return number_strata(rows.numbers())
+    return np.unique(np.array(rows.class_names()), return_inverse=True)[1]
 
 
 # ---- rows held out
@@ -193,9 +182,7 @@ def folds(
     for stratum in range(strata.max(initial=0) + 1):
         in_class = strata == stratum
         if (different := len(np.unique(groups[in_class]))) < count:
-            label = (
-                "the file" if regression or rows.labels is None else f"label {rows.labels[int(in_class.argmax())]!r}"
-            )
+            label = "the file" if regression else f"label {rows.class_names()[int(in_class.argmax())]!r}"
             what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
             raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
 
