@@ -158,7 +158,7 @@ def test_a_label_that_training_does_not_have(tmp_path):
     assert labels == ("O", "B-person", "I-person")
 
     other = read_tagged(write(tmp_path, "b.conll", "a O\n\nb B-person\nc B-persan\n"))
-    with pytest.raises(InputError, match=r"b\.conll:4: label 'B-persan' is not in the training rows; did you mean"):
+    with pytest.raises(InputError, match=r"b\.conll:4: unknown label 'B-persan'; did you mean"):
         check_labels(other, labels)
     check_labels(train, labels)
 

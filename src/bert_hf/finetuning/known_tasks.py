@@ -12,7 +12,6 @@ is part of a text. Test files have no labels.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,6 @@ _MNLI_SPLITS = {
 }
 _SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
 SUBMISSION = "submission"  # folder in the output folder
-_REMEDY = "download the file again, or fix the row"
 
 
 @dataclass(frozen=True)
@@ -196,17 +194,13 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         name, column = data.single_file or (f"{stem}.tsv", "")
         path = _existing(task_folder if task_folder.is_dir() else Path(folder), name)
         labelled = bool(data.single_file) or not part.startswith("test")
-        rows = _file_rows(path, data.file_header if labelled else ())
+
+        rows = _file_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
         if data.single_file:
             rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
-
-        # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
-        complete = (
-            [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
-        )
-        parts[part] = _labelled(data, complete, path, labelled)
-        if len(complete) < len(rows):
-            logger.info(f"{path}: skipped {len(rows) - len(complete):,} incomplete rows")
+        if not rows:
+            raise InputError("contains no rows of some part", where=path, remedy="download the file again")
+        parts[part] = _labelled(data, rows, labelled)
     return parts
 
 
@@ -219,11 +213,12 @@ def _existing(folder: Path, name: str) -> Path:
     return check_input_file(folder / name, remedy)
 
 
-def _file_rows(path: Path, columns: Sequence[str] = ()) -> list[Row]:
-    """The rows of a tab-separated file without quoting; empty lines are skipped. A row may lack its last fields.
+def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
+    """The rows of a tab-separated file without quoting; empty lines are skipped.
 
     Args:
         columns: of a file without a header.
+        skip_incomplete: rows with too few fields are skipped, too, and counted in the log.
     """
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
     if not columns:
@@ -231,36 +226,30 @@ def _file_rows(path: Path, columns: Sequence[str] = ()) -> list[Row]:
 
     rows = []
     for number, fields in lines:
-        rows.append(Row(dict(zip_longest(columns, fields)), str(path), number))
-        if len(fields) > len(columns):
-            raise rows[-1].error(f"{len(fields)} fields instead of {len(columns)}", _REMEDY)
+        if len(fields) > len(columns) or (len(fields) < len(columns) and not skip_incomplete):
+            what = f"{len(fields)} fields instead of {len(columns)}"
+            raise InputError(what, where=path, line=number, remedy="download the file again, or fix the row")
+        if len(fields) == len(columns):
+            rows.append(Row(dict(zip(columns, fields, strict=True)), str(path), number))
+
+    # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
+    if len(rows) < len(lines):
+        logger.info(f"{path}: skipped {len(lines) - len(rows):,} incomplete rows")
     return rows
 
 
-def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> LabelledTexts:
+def _labelled(data: TaskData, rows: list[Row], labelled: bool) -> LabelledTexts:
     """The rows as labelled texts, with the task's names of classes."""
-    if not rows:
-        raise InputError("contains no rows of some part", where=path, remedy="download the file again")
-    for row in rows:
-        if None in row.values.values():
-            raise row.error("too few fields", _REMEDY)
-
     assert data.file_columns is not None
     text, pair, label = data.file_columns
     texts = labelled_rows(rows, Columns(text, pair, label if labelled else None), labelled)
-    if not labelled:
-        texts.labels, texts.columns = None, Columns(text, pair, None)
-        return texts
-    if data.regression:
-        texts.numbers()
+    if data.regression or not labelled:
         return texts
 
-    names = {str(number) if data.labels_are_ids else name: name for number, name in enumerate(data.labels)}
-    labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
-    for row, value in zip(rows, labels, strict=True):
-        if value not in names:
-            raise row.error(f"{label} is {value!r}, not one of {', '.join(names)}", _REMEDY)
-    texts.labels = [names[value] for value in labels]
+    texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
+    if data.labels_are_ids:
+        texts = texts.with_names(data.labels)
+    texts.check_labels(data.labels)
     return texts
 
 

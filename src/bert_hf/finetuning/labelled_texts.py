@@ -127,7 +127,7 @@ class LabelledTexts:
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
     def check_labels(self, names: Sequence[str]) -> None:
-        """Checks that each label is one of the training rows'."""
+        """Checks that each label is one of these."""
         known = set(names)
         for number, label in enumerate(self.labels or ()):
             if label not in known:
@@ -186,9 +186,8 @@ def count_classes(labels: Sequence[str]) -> str:
 
 def unknown_label(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
     """An error about a label that no training row has."""
-    near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-    what = f"label {label!r} is not in the training rows"
-    return InputError(what, where=where, line=line, remedy=f"{near}fix or remove the row")
+    near = did_you_mean(label, labels) or f"the known ones: {', '.join(labels[:10])}; "
+    return InputError(f"unknown label {label!r}", where=where, line=line, remedy=f"{near}fix or remove the row")
 
 
 def as_number(value: Any) -> float | None:
