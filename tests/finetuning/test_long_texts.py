@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
 
@@ -118,13 +117,6 @@ def test_what_is_cut_is_noted(tokenizer):
              ((10, "head"), (10, "windows"), (22, "head"))]  # fmt: skip
     assert notes[0].startswith("40 of 100 rows have more than 10 tokens and are cut")
     assert notes[1:] == ["40 of 100 rows have more than 10 tokens and are read in several windows", ""]
-
-
-def test_too_few_tokens(tokenizer):
-    rows = LabelledTexts(["w1"], None, pairs=["w2"])
-    with pytest.raises(InputError, match=r"--max_seq_length: .*5"):
-        encode_texts(rows, None, tokenizer, 4)
-    assert encode_texts(rows, None, tokenizer, 5).features["input_ids"] == [[CLS, 6, SEP, 7, SEP]]
 
 
 def test_empty_texts_and_no_rows(tokenizer):

@@ -19,7 +19,7 @@ from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, 
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.console import logger, progress
+from bert_hf.console import progress
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX
@@ -212,8 +212,6 @@ class FeatureTaggingTask(TokenClassificationTask):
         if not self._features:
             inputs = {name: self.windows(name) for name in self.parts}
             self._features = {name: word_features(self._tagger, self.tokenizer, *own) for name, own in inputs.items()}
-            memory = sum(features.nbytes for features in self._features.values()) / 1e9
-            logger.info(f"features of {sum(map(len, self._features.values())):,} words: {memory:.2f} GB of memory")
 
         pieces, _ = self.windows(part)
         numbers = np.where(pieces.empty, IGNORE_INDEX, self._label_numbers(part))

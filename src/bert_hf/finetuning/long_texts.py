@@ -13,7 +13,6 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.console import progress
-from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 
 # Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1: the first 128 and the last 382 of
@@ -54,12 +53,7 @@ def encode_texts(
         labels: of each row: numbers of classes, or floats; None: inputs have no labels.
         long_texts: "head", "head_tail" or "windows".
     """
-    special = 2 if rows.pairs is None else 3
-    available = max_seq_length - special
-    if available < 2:
-        what = f"{max_seq_length} tokens leave only {max(0, available)} for the text"
-        raise InputError(what, where="--max_seq_length", remedy=f"give {special + 2} or more")
-
+    available = max_seq_length - (2 if rows.pairs is None else 3)
     firsts = token_ids(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
     cls, sep = cast(int, tokenizer.cls_token_id), cast(int, tokenizer.sep_token_id)

@@ -78,17 +78,12 @@ class SpanTask(DownstreamTask):
     def describe(self) -> str:
         lines = []
         for part, questions in self.parts.items():
-            windows = self.windows[part]
-
-            holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
-            answers = f"{holding:,} of them hold the answer"
-            if self._unlabelled(part):
-                answers = "its questions have no answers and are predicted only"
-            elif without := sum(not question.answers for question in questions):
-                answers += f"; {without:,} questions without an answer"
-            if windows.cut_questions:
-                answers += f"; {windows.cut_questions:,} questions cut to {self.task_args.max_query_length} tokens"
-            lines.append(f"{part}: {len(windows):,} windows, {answers}")
+            answered = sum(bool(question.answers) for question in questions)
+            line = f"{part}: {len(self.windows[part]):,} windows, {answered:,} questions with an answer"
+            if answered < len(questions):
+                unanswered = "are predicted only" if self._unlabelled(part) else "have none"
+                line += f", {len(questions) - answered:,} {unanswered}"
+            lines.append(line)
         return "\n".join(lines)
 
     def encoded(self, part: str) -> datasets.Dataset:

@@ -89,7 +89,6 @@ class Windows:
         shift: (W,) see `Window`.
         contexts: the tokens of the distinct contexts.
         context: (questions,) the number of each question's context.
-        cut_questions: how many questions had more than `max_query_length` tokens.
     """
 
     data: datasets.Dataset
@@ -98,7 +97,6 @@ class Windows:
     shift: np.ndarray
     contexts: list[ContextTokens]
     context: np.ndarray
-    cut_questions: int
 
     def __len__(self) -> int:
         return len(self.question)
@@ -178,15 +176,13 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
     texts = _tokenized([question.question for question in questions], tokenizer)
 
     windows: list[Window] = []
-    cut_questions = 0
     for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
-        cut_questions += len(tokens.ids) > shape.max_query_length
         ids = tokens.ids[: shape.max_query_length]
         windows += _windows_of(number, question, ids, contexts[context[number]], tokenizer, shape)
 
     rows = np.array([window.question for window in windows], np.int32)
     shift = np.array([window.shift for window in windows], np.int32)
-    return Windows(_dataset(windows), questions, rows, shift, contexts, context, cut_questions)
+    return Windows(_dataset(windows), questions, rows, shift, contexts, context)
 
 
 def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
