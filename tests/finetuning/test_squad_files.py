@@ -7,10 +7,11 @@ import lzma
 import datasets
 import pytest
 
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning.spans import SpanTask
 from bert_hf.finetuning.squad.files import (
     Answer,
-    hub_questions,
     read_by_id,
     read_questions,
 )
@@ -73,8 +74,6 @@ def test_every_shape(tmp_path, name, content):
     assert (first.id, first.question, first.context, first.title) == ("a", "How much?", CONTEXT, "Money")
     assert first.answers == (Answer("30", 15),)
     assert (second.id, second.answers) == ("b", ())
-    if name.startswith("a.jsonl"):
-        assert first.context is second.context
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
@@ -111,8 +110,9 @@ def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
         ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: not SQuAD's JSON: KeyError('context')"),
         ("a.json", {"data": 7}, "a.json: not SQuAD's JSON"),
         ("a.json", {"data": [1]}, "a.json: not SQuAD's JSON"),
-        ("a.json", [], "a.json: contains no questions"),
-        ("a.json", "7", "a.json: not SQuAD's JSON"),
+        ("a.json", [], "a.json: contains no rows"),
+        ("a.json", {"data": []}, "a.json: contains no questions"),
+        ("a.json", "7", "a.json:1: not a JSON object"),
         ("a.csv", "a,b\n1,2\n", "a.csv:2: question None: id, question"),
     ],
 )
@@ -132,12 +132,12 @@ def test_hub_rows_of_other_or_empty_splits(monkeypatch):
     unlabelled = datasets.Dataset.from_list([{"id": "c", "question": "?", "context": "x"}])
     splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    found = hub_questions("some/squad", None)
+    found = SpanTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
     assert {split: len(part) for split, part in found.items()} == {"train": 2, "test": 1}
 
     splits["train"] = splits["train"].select([])
     with pytest.raises(InputError, match="some/squad: no split 'train'"):
-        hub_questions("some/squad", None)
+        SpanTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
 
 
 # ---- predictions and odds

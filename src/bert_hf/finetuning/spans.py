@@ -11,11 +11,12 @@ from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
+from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
-from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
+from bert_hf.finetuning.squad.files import Question, questions_of_rows, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
@@ -57,7 +58,8 @@ class SpanTask(DownstreamTask):
             files = task_args.files()
             parts = {part: read_questions(own, need_answers=part != "test") for part, own in files.items()}
         else:
-            parts = hub_questions(cls.source(task_args), task_args.dataset_config_name)
+            rows_of_part = hub_rows(cls.source(task_args), task_args.dataset_config_name)
+            parts = {part: questions_of_rows(rows, need_answers=part != "test") for part, rows in rows_of_part.items()}
 
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from bert_hf.config.files import check_input_file, decode_utf8, parse_json
 from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of, open_bytes
 from bert_hf.data.text.readers import whole_text
-from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, mask_secrets
 
@@ -58,30 +57,20 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
         rows += json_rows(path) if kind_of(path) == ".json" else file_rows([path])
     if not rows:
         raise InputError("contains no questions", where=files[0], remedy=_SHAPE)
-    return _questions(rows, check_answers, need_answers)
-
-
-def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
-    """The splits train, validation and test, as far as they exist, of a Hub dataset with SQuAD's columns.
-
-    The columns are those of `rajpurkar/squad` and `rajpurkar/squad_v2`; a test split needs no `answers`.
-    """
-    return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
+    return questions_of_rows(rows, check_answers, need_answers)
 
 
 def json_rows(path: str) -> Iterator[Row]:
     """The questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines remain as they are."""
     try:
-        content = read_json(path)
-    except InputError:  # not JSON as a whole
-        content = {}
-    if isinstance(content, dict) and "data" not in content:
+        data = read_json(path)["data"]
+    except (InputError, KeyError, TypeError):  # lines, or a list
         yield from file_rows([path])
         return
 
     where = mask_secrets(path)
     try:
-        for article in content["data"] if isinstance(content, dict) else content:
+        for article in data:
             if "paragraphs" not in article:
                 yield Row(dict(article), where)
                 continue
@@ -92,24 +81,23 @@ def json_rows(path: str) -> Iterator[Row]:
         raise InputError(f"not SQuAD's JSON: {error!r}", where=path, remedy=_SHAPE) from None
 
 
-def _questions(rows: Iterable[Row], check_answers: bool = True, need_answers: bool = True) -> list[Question]:
+def questions_of_rows(rows: Iterable[Row], check_answers: bool = True, need_answers: bool = True) -> list[Question]:
+    """The questions of rows; the arguments are those of `read_questions`."""
     questions: dict[str, Question] = {}
-    contexts: dict[str, str] = {}  # questions on one context share one string
     for row in rows:
-        question = _question(row, contexts, check_answers, need_answers)
+        question = _question(row, check_answers, need_answers)
         if question.id in questions:
             raise row.error(f"question {question.id} has a duplicate id", "give each question its own id")
         questions[question.id] = question
     return list(questions.values())
 
 
-def _question(row: Row, contexts: dict[str, str], check_answers: bool, need_answers: bool) -> Question:
+def _question(row: Row, check_answers: bool, need_answers: bool) -> Question:
     values = row.values
     texts = [values.get("question"), values.get("context")]
     if not isinstance(values.get("id"), str | int) or not all(isinstance(text, str) for text in texts):
         raise row.error(f"question {values.get('id')}: id, question or context is missing", _SHAPE)
     question, context = (whole_text(str(text)) for text in texts)
-    context = contexts.setdefault(context, context)
 
     pairs = _text_and_start(row) if need_answers or values.get("answers") is not None else []
     if check_answers:
@@ -122,20 +110,18 @@ def _question(row: Row, contexts: dict[str, str], check_answers: bool, need_answ
 
 def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     """The text and the `answer_start` of each answer, from either shape."""
-    answers = row.values.get("answers")
+    answers: Any = row.values.get("answers")
     pairs: list[tuple[Any, Any]] = [(None, None)]
     try:
         if isinstance(answers, dict):
             texts = answers["text"]
             pairs = list(zip(texts, answers.get("answer_start", [None] * len(texts)), strict=True))
         else:
-            pairs = [(answer["text"], answer.get("answer_start")) for answer in answers or ()]
+            pairs = [(answer["text"], answer.get("answer_start")) for answer in answers]
     except (KeyError, TypeError, ValueError, AttributeError):
         pass
 
-    # `True` is an int
-    right = all(isinstance(text, str) and type(start) in (int, type(None)) for text, start in pairs)
-    if answers is None or not right:
+    if not all(isinstance(text, str) and isinstance(start, int | None) for text, start in pairs):
         what = f"question {row.values['id']} has no valid 'answers'"
         raise row.error(what, "give text and answer_start of each answer, or [] without an answer")
     return [(whole_text(text), start) for text, start in pairs]
