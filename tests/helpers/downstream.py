@@ -64,9 +64,6 @@ class RandomTask(DownstreamTask):
     def fingerprint(self):
         return {"data": type(self).__name__}
 
-    def describe(self):
-        return "random rows"
-
     def usage(self, model):
         return f"# {model}"
 

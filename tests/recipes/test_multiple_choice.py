@@ -35,7 +35,7 @@ def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
     given = ("--validation_file", str(place / "rows.jsonl"), "--test_file", str(place / "test.jsonl"))
     assert tune(place, tmp_path / "run", *given) == 0
     said = capsys.readouterr().out
-    assert "10 train, 10 validation, 10 test rows" in said
+    assert "validation: 10 rows" in said
     assert "test_accuracy" in said
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert {"eval_accuracy", "eval_loss", "test_accuracy", "baseline_accuracy"} <= metrics.keys()

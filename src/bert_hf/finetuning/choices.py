@@ -146,9 +146,6 @@ class ChoiceTask(DownstreamTask):
         """C."""
         return len(self.parts["train"][0].choices)
 
-    def describe(self) -> str:
-        return f"{self.choices} choices"
-
     def encoded(self, part: str) -> datasets.Dataset:
         return self._encoded[part]
 

@@ -140,9 +140,7 @@ class ClassificationTask(DownstreamTask):
         return rows.line("regression" if is_regression(task_args) else None)
 
     def describe(self) -> str:
-        parts_with_files = dict.fromkeys(["train", *self.task_args.files()])
-        lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in parts_with_files]
-        return "\n".join([*lines, *filter(None, [self.inputs("train").note, self._warning])])
+        return "\n".join(filter(None, [super().describe(), self.inputs("train").note, self._warning]))
 
     def targets(self, part: str) -> Any:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""

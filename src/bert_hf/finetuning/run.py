@@ -127,8 +127,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     if not run_start.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"
-        rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
-        logger.info(f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
+        logger.info(f"{task.describe()}\n{about}\n{rate}; {line}; {run.describe_machine(args)}")
     return run_start
 
 

@@ -77,16 +77,10 @@ class SpanTask(DownstreamTask):
         numbers = {context: number for number, context in enumerate(titles)}
         return groups[[numbers[question.context] for question in rows]]
 
-    def describe(self) -> str:
-        lines = []
-        for part, questions in self.parts.items():
-            answered = sum(bool(question.answers) for question in questions)
-            line = f"{part}: {len(self.windows[part]):,} windows, {answered:,} questions with an answer"
-            if answered < len(questions):
-                unanswered = "are predicted only" if self._unlabelled(part) else "have none"
-                line += f", {len(questions) - answered:,} {unanswered}"
-            lines.append(line)
-        return "\n".join(lines)
+    @classmethod
+    def describe_rows(cls, rows: list[Question], task_args: Any) -> str:
+        answered = sum(bool(question.answers) for question in rows)
+        return f"{len(rows):,} questions, {answered:,} of them with an answer"
 
     def encoded(self, part: str) -> datasets.Dataset:
         data = self.windows[part].data

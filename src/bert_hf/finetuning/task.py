@@ -104,9 +104,9 @@ class DownstreamTask(ABC):
             raise InputError("no training data", where="--train_file", remedy="give --train_file or --dataset_name")
         return task_args.dataset_name
 
-    @abstractmethod
     def describe(self) -> str:
-        """One or several lines about the rows: columns, classes, counts."""
+        """Lines about the rows of all parts."""
+        return "\n".join(f"{part}: {self.describe_rows(rows, self.task_args)}" for part, rows in self.parts.items())
 
     @abstractmethod
     def encoded(self, part: str) -> datasets.Dataset:

@@ -86,20 +86,6 @@ class TokenClassificationTask(DownstreamTask):
             self._windows[part] = pieces, make_windows(pieces, longest, documents)
         return self._windows[part]
 
-    def describe(self) -> str:
-        lines = [f"labels {', '.join(self.labels)}"]
-        for part, rows in self.parts.items():
-            pieces, windows = self.windows(part)
-            counted = f"{len(pieces.starts) - 1:,} words in {len(windows):,} windows"
-            if empty := int(pieces.empty.sum()):
-                counted += f"; {empty:,} words that the tokenizer turns into nothing are predicted {OUTSIDE}"
-            lines.append(f"{part}: {counted}")
-
-            if self.task_args.document_context and len(set(rows.documents)) == len(set(rows.files)):
-                lines.append(f"{part}: no borders of documents in the data; each file counts as one document")
-
-        return "\n".join(lines)
-
     # ---- features
 
     def encoded(self, part: str) -> datasets.Dataset:
