@@ -130,10 +130,7 @@ class ClassificationTask(DownstreamTask):
             return "files"
 
         hub_id = TASKS[task_args.task].hub_id if task_args.task else None
-        source = task_args.data_dir or task_args.dataset_name or hub_id
-        if source is None:
-            raise InputError("no data", where="--train_file", remedy="pass --train_file, --dataset_name or --task")
-        return source
+        return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     @classmethod
     def describe_rows(cls, rows: LabelledTexts, task_args: Any) -> str:
