@@ -64,7 +64,9 @@ class SpanTask(DownstreamTask):
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
-        _resolve_version(task_args, parts)
+        if task_args.version_2_with_negative is None:
+            scored = [question for part, own in parts.items() if part != "test" for question in own]
+            task_args.version_2_with_negative = not all(question.answers for question in scored)
         return parts
 
     @classmethod
@@ -195,30 +197,6 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
         if self.threshold is not None:
             settings["threshold of the null odds"] = f"{self.threshold:.4f}"
         return settings
-
-    def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
-        lines = super().report(metrics, baselines, predictions)
-        if self.threshold is None:
-            return lines
-        origin = "given" if self.task_args.null_score_diff_threshold is not None else "best F1 of the validation"
-        return f"{lines}\nthreshold of the null odds: {self.threshold:.4f} ({origin})"
-
-
-def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
-    """Sets --version_2_with_negative where it is not given, and checks it where it is false.
-
-    Test questions count only if one of them has an answer: otherwise they are unlabelled.
-    """
-    test = parts.get("test", [])
-    questions = [question for part, own in parts.items() if part != "test" for question in own]
-    if task_args.version_2_with_negative is None:
-        task_args.version_2_with_negative = not all(question.answers for question in questions)
-
-    questions += test if _any_answer(test) else []
-    without = next((question for question in questions if not question.answers), None)
-    if without is not None and not task_args.version_2_with_negative:
-        what = f"question {without.id} has no answer, and --version_2_with_negative is false"
-        raise InputError(what, where=without.file, line=without.line, remedy="give true, or remove such questions")
 
 
 def _any_answer(questions: list[Question]) -> bool:
