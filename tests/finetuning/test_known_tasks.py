@@ -251,7 +251,7 @@ def test_the_rare_one_of_two_unknown_labels_is_positive():
         ("sst2", "test", [1, 0], "SST-2.tsv", ["1", "0"]),
         ("mrpc", "test", [1, 0], "MRPC.tsv", ["1", "0"]),
         ("qqp", "test", [1, 0], "QQP.tsv", ["1", "0"]),
-        ("stsb", "test", [-0.2, 5.3, 2.34567], "STS-B.tsv", ["0.000", "5.000", "2.346"]),
+        ("stsb", "test", [-0.2, 5.3, 2.34567], "STS-B.tsv", ["-0.200", "5.300", "2.346"]),
         ("mnli", "test", [0, 1, 2], "MNLI-m.tsv", ["entailment", "neutral", "contradiction"]),
         ("mnli", "test_mm", [2, 0], "MNLI-mm.tsv", ["contradiction", "entailment"]),
         ("qnli", "test", [0, 1], "QNLI.tsv", ["entailment", "not_entailment"]),

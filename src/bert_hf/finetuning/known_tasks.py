@@ -9,7 +9,6 @@ is part of a text. Test files have no labels.
     write_submission(Path("runs/mrpc"), "mrpc", "test", predictions)        # runs/mrpc/submission/MRPC.tsv
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +57,6 @@ class TaskData:
         single_file: name of the file with all parts, and the column that distinguishes them.
         incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
-        score_range: of a regression's submission: predictions are clipped to it.
     """
 
     hub_id: str
@@ -73,7 +71,6 @@ class TaskData:
     single_file: tuple[str, str] | None = None
     incomplete_rows: bool = False
     labels_are_ids: bool = False
-    score_range: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def regression(self) -> bool:
@@ -118,7 +115,7 @@ TASKS = {
         file_columns=("question1", "question2", "is_duplicate"), incomplete_rows=True, labels_are_ids=True,
     ),
     "stsb": _glue(
-        "stsb", "STS-B", _PAIR, (), metrics=CORRELATION, score_range=(0.0, 5.0),
+        "stsb", "STS-B", _PAIR, (), metrics=CORRELATION,
         file_columns=("sentence1", "sentence2", "score"),
     ),
     # Inference
@@ -261,11 +258,11 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
 
     Args:
         folder: the output folder of the run.
-        predictions: (N,) class ids; or of a regression (N,) scores, which are clipped to the task's range.
+        predictions: (N,) class ids; or of a regression (N,) scores.
     """
     data = TASKS[task]
     if data.regression:
-        values = [f"{score:.3f}" for score in np.clip(predictions, *data.score_range)]
+        values = [f"{score:.3f}" for score in predictions]
     elif data.labels_are_ids:
         values = [str(int(label)) for label in predictions]
     else:

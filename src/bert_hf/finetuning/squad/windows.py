@@ -14,7 +14,7 @@ A span that several windows hold is predicted in the one where it has most conte
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import datasets
 import numpy as np
@@ -67,26 +67,16 @@ class SpanLimits(NamedTuple):
     upper: int  # and belong here if i + j ≤ upper
 
 
-class Window(NamedTuple):
-    """One model input. Positions are those in the window, intervals exclude their end."""
-
-    question: int  # its number
-    ids: np.ndarray
-    shift: int  # the token at position p of the window is token p + shift of the context
-    context: tuple[int, int]  # interval of the context
-    limits: SpanLimits
-    labels: tuple[int, int]  # first and last token of the answer; (0, 0), which is [CLS]: not, or not wholly, here
-
-
 @dataclass(frozen=True)
 class Windows:
     """All windows of some questions, in the order of the questions.
 
     Attributes:
-        data: one row per window: `input_ids`, `labels` (start, end), `length`, `context` (interval), `limits`.
+        data: one row per window: `input_ids`, `length`, `limits`, `context` (its first position, and that after its
+            end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here).
         questions: all of them.
         question: (W,) the number of each window's question.
-        shift: (W,) see `Window`.
+        shift: (W,) the token at position p of the window is token p + shift of the context.
         contexts: the tokens of the distinct contexts.
         context: (questions,) the number of each question's context.
     """
@@ -175,14 +165,18 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
     contexts = list(_tokenized(list(numbers), tokenizer))
     texts = _tokenized([question.question for question in questions], tokenizer)
 
-    windows: list[Window] = []
+    rows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
         ids = tokens.ids[: shape.max_query_length]
-        windows += _windows_of(number, question, ids, contexts[context[number]], tokenizer, shape)
+        own = _windows_of(question, ids, contexts[context[number]], tokenizer, shape)
+        rows += ({"question": number, **window} for window in own)
 
-    rows = np.array([window.question for window in windows], np.int32)
-    shift = np.array([window.shift for window in windows], np.int32)
-    return Windows(_dataset(windows), questions, rows, shift, contexts, context)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    question_of_window, shift = (np.array(columns.pop(name), np.int32) for name in ("question", "shift"))
+
+    # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
+    data = datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
+    return Windows(data, questions, question_of_window, shift, contexts, context)
 
 
 def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
@@ -195,13 +189,8 @@ def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 
 
 def _windows_of(
-    number: int,
-    question: Question,
-    ids: np.ndarray,
-    context: ContextTokens,
-    tokenizer: PreTrainedTokenizerBase,
-    shape: WindowShape,
-) -> Iterator[Window]:
+    question: Question, ids: np.ndarray, context: ContextTokens, tokenizer: PreTrainedTokenizerBase, shape: WindowShape
+) -> Iterator[dict[str, Any]]:
     """The windows of one question, whose tokens are `ids`."""
     tokens = len(context.ids)
     capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
@@ -225,18 +214,14 @@ def _windows_of(
             labels = (answer[0] - shift, answer[1] - shift)
 
         whole = np.concatenate([front, context.ids[start:end], last])
-        limits = span_limits(tokens, capacity, starts, window, shift)
-        yield Window(number, whole, shift, (len(front), end - shift), limits, labels)
-
-
-def _dataset(windows: list[Window]) -> datasets.Dataset:
-    """The windows as an Arrow table: four bytes per token, where lists of Python numbers take 36."""
-    columns = {"input_ids": [window.ids for window in windows], "length": [len(window.ids) for window in windows]}
-    for name in ("labels", "context", "limits"):
-        columns[name] = [getattr(window, name) for window in windows]
-
-    # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
-    return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
+        yield {
+            "input_ids": whole,
+            "length": len(whole),
+            "labels": labels,
+            "context": (len(front), end - shift),
+            "limits": span_limits(tokens, capacity, starts, window, shift),
+            "shift": shift,
+        }
 
 
 # ---- batches
