@@ -79,9 +79,9 @@ def test_a_class_of_enough_groups_is_on_both_sides(seed):
 
 
 def test_few_groups_without_classes():
-    held = held_out(np.array([0, 0, 0, 1]), 10, seed=0)
+    held = held_out(np.array([0, 0, 0, 1]), 10, 0, np.zeros(4, int))
     assert held.tolist() == [False, False, False, True]
-    assert not held_out(np.zeros(4, int), 10, seed=0).any()
+    assert not held_out(np.zeros(4, int), 10, 0, np.zeros(4, int)).any()
 
 
 def test_strata(rng):

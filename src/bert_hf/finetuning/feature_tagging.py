@@ -209,11 +209,10 @@ class FeatureTaggingTask(TokenClassificationTask):
     # ---- sentences
 
     def encoded(self, part: str) -> datasets.Dataset:
-        if not self._features:
-            inputs = {name: self.windows(name) for name in self.parts}
-            self._features = {name: word_features(self._tagger, self.tokenizer, *own) for name, own in inputs.items()}
+        pieces, windows = self.windows(part)
+        if part not in self._features:
+            self._features[part] = word_features(self._tagger, self.tokenizer, pieces, windows)
 
-        pieces, _ = self.windows(part)
         numbers = np.where(pieces.empty, IGNORE_INDEX, self._label_numbers(part))
         columns = {
             "part": [part] * len(self.parts[part]),

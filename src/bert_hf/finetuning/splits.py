@@ -41,19 +41,16 @@ def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
 # ---- rows held out
 
 
-def held_out(
-    groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray | None = None, parts: int = 2
-) -> np.ndarray:
+def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray, parts: int = 2) -> np.ndarray:
     """(N,) bool, true for held-out rows: `percentage` % of the rows, whole groups, classes in proportion.
 
     A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
     every other class at least one group is held out, and one is not. No row is held out where all are in one group.
 
     Args:
-        strata: (N,) class numbers 0, 1, …; None: all rows are alike.
+        strata: (N,) class numbers 0, 1, ….
         parts: that will have rows of every class: 3 where the rest will be split again.
     """
-    strata = np.zeros(len(groups), np.int64) if strata is None else strata
     share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
     if percentage < 100 / _MAX_FOLDS:
         share = Fraction(1, round(100 / percentage))
@@ -134,7 +131,7 @@ def split_rows(
     percentages: dict[str, float],
     seed: int,
     where: str,
-    strata_of: Callable[[Any], np.ndarray | None] = lambda rows: None,
+    strata_of: Callable[[Any], np.ndarray],
 ) -> dict[str, Any]:
     """`train` and the parts of these shares of all rows, which are held out one after the other: see `held_out`.
 
@@ -151,8 +148,7 @@ def split_rows(
     for number, (name, percentage) in enumerate(percentages.items()):
         strata = strata_of(rows)
         held = held_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
-        classes = np.zeros(len(groups), np.int64) if strata is None else strata
-        if len(np.unique(classes[held])) < min(2, classes.max(initial=0) + 1):
+        if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
             what = f"too few rows differ in their words to hold out {percentage:.3g} %"
             raise InputError(what, where=where, remedy="give more rows, or --validation_file and --test_file")
 

@@ -63,9 +63,9 @@ class DownstreamTask(ABC):
         return np.arange(len(rows))
 
     @classmethod
-    def strata(cls, task_args: TaskArguments, rows: Any) -> np.ndarray | None:
-        """(N,) class of each row, in proportion in all parts that are split off; None: all rows are alike."""
-        return None
+    def strata(cls, task_args: TaskArguments, rows: Any) -> np.ndarray:
+        """(N,) class of each row, in proportion in all parts that are split off."""
+        return np.zeros(len(rows), np.int64)
 
     @classmethod
     def complete(cls, task_args: TaskArguments, parts: dict[str, Any]) -> dict[str, Any]:
