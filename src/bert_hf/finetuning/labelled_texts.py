@@ -325,10 +325,7 @@ def without_empty(rows: LabelledTexts) -> LabelledTexts:
     empty = len(rows) - len(complete)
     if not complete:
         raise InputError("all texts are empty", where=rows.file(), remedy="pass another --text_column")
-    if not empty:
-        return rows
-    if rows.labels is None:
-        logger.info(f"{empty:,} of {len(rows):,} rows have no text")
-        return rows
-    logger.info(f"{empty:,} of {len(rows):,} rows have no text and are left out")
-    return rows.take(complete)
+    if empty:
+        end = "" if rows.labels is None else " and are left out"
+        logger.info(f"{empty:,} of {len(rows):,} rows have no text{end}")
+    return rows if rows.labels is None else rows.take(complete)

@@ -89,12 +89,7 @@ def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list
 
 
 def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarray:
-    """(rows, classes) the mean logits of the inputs of each row, in float64.
-
-    Args:
-        logits: (features, classes).
-        row_of_feature: (features,) numbers of rows, each at least once.
-    """
+    """(rows, classes) the mean of the logits (features, classes) of each row's inputs, one or more, in float64."""
     rows = int(row_of_feature.max()) + 1 if len(row_of_feature) else 0
     sums = np.zeros((rows, *logits.shape[1:]))
     np.add.at(sums, row_of_feature, logits.astype(np.float64))

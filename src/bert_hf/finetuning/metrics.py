@@ -75,12 +75,7 @@ def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, flo
 
 
 def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
-    """Pearson and Spearman correlation and their mean.
-
-    Args:
-        scores: (N,) or (N, 1) predictions.
-        references: (N,).
-    """
+    """Pearson and Spearman correlation and their mean, of (N,) or (N, 1) scores and (N,) references."""
     predictions = np.ravel(scores).astype(np.float64)
     pearson = _correlation(pearsonr, references, predictions)
     spearman = _correlation(spearmanr, references, predictions)

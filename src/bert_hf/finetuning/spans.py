@@ -61,7 +61,7 @@ class SpanTask(DownstreamTask):
             rows_of_part = hub_rows(cls.source(task_args), task_args.dataset_config_name)
             parts = {part: questions_of_rows(rows, need_answers=part != "test") for part, rows in rows_of_part.items()}
 
-        if not _any_answer(parts["train"]):
+        if not any(question.answers for question in parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
         if task_args.version_2_with_negative is None:
@@ -86,11 +86,9 @@ class SpanTask(DownstreamTask):
 
     def encoded(self, part: str) -> datasets.Dataset:
         data = self.windows[part].data
-        return data.remove_columns("labels") if self._unlabelled(part) else data
-
-    def _unlabelled(self, part: str) -> bool:
-        """True for test questions none of which has an answer: they are predicted but not scored."""
-        return part == "test" and not _any_answer(self.parts[part])
+        if part == "test" and not any(question.answers for question in self.parts[part]):
+            return data.remove_columns("labels")  # they are predicted but not scored
+        return data
 
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer)
@@ -197,7 +195,3 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
         if self.threshold is not None:
             settings["threshold of the null odds"] = f"{self.threshold:.4f}"
         return settings
-
-
-def _any_answer(questions: list[Question]) -> bool:
-    return any(question.answers for question in questions)

@@ -106,7 +106,9 @@ class FineTuner(ResumableTrainer):
 
     def _sorted_part(self, part: str) -> "_SortedPart":
         if part not in self._parts:
-            self._parts[part] = _SortedPart.of(self.task.encoded(part))
+            features = self.task.encoded(part)
+            numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
+            self._parts[part] = _SortedPart(features.select(numbers), numbers)
         return self._parts[part]
 
     def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
@@ -184,11 +186,6 @@ class _SortedPart(NamedTuple):
 
     features: datasets.Dataset
     numbers: np.ndarray
-
-    @classmethod
-    def of(cls, features: datasets.Dataset) -> "_SortedPart":
-        numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
-        return cls(features.select(numbers), numbers)
 
     def restored(self, values: Any) -> Any:
         """Arrays (or tuples of them) with one entry per feature, in the order of `task.encoded`."""
