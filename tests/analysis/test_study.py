@@ -67,6 +67,7 @@ def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path
     subset = f"{tmp_path}/out/subsets/fold-0/12.jsonl"
     assert recipe.calls[8] == {
         "max_seq_length": "64",
+        "eval_steps": "5",
         "eval_strategy": "no",
         "load_best_model_at_end": "false",
         "train_file": subset,
@@ -78,7 +79,7 @@ def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path
         "output_dir": f"{tmp_path}/out/cells/random/fold-0/size-12/seed-1/run",
     }
     assert {call["from_scratch"] for call in recipe.calls[8:]} == {"true"}
-    assert sum("eval_steps" in call for call in recipe.calls) == 8  # those on all rows
+    assert sum(call.get("eval_strategy") == "no" for call in recipe.calls) == 8  # those on subsets
 
 
 def test_a_model_may_have_options_and_a_checkpoint_for_each_fold(tmp_path):

@@ -16,7 +16,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -52,7 +52,6 @@ _SET_BY_STUDY = ("seed", "model_name_or_path", "from_scratch", "overwrite_output
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "max_train_samples")
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
-_SELECTION = ("eval_strategy", "eval_steps", "load_best_model_at_end", "metric_for_best_model", "greater_is_better")
 
 Main = Callable[[list[str]], int]  # a recipe's `main`
 
@@ -81,13 +80,13 @@ class StudyArguments:
     output_dir: str = option("runs/study", "Where the study writes.")
 
 
-def split_argv(argv: Iterable[str], names: Collection[str] = ()) -> tuple[list[str], list[str]]:
-    """Divides a command line into the words of some options (by default those of a study) and all other words.
+def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Divides a command line into the words of a study's options and all other words.
 
     >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--recipe", "x"])
     (['--seeds', '1', '2', '--recipe', 'x'], ['--learning_rate', '1e-4'])
     """
-    names = names or {"help", *(field.name for field in fields(StudyArguments))}
+    names = {"help", *(field.name for field in fields(StudyArguments))}
     ours: list[str] = []
     others: list[str] = []
     current = others
@@ -236,8 +235,8 @@ class Study:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, json.dumps(record, indent=2) + "\n")
         elif before != record:
-            what = "the cell was run with " + ("other files" if before["argv"] == record["argv"] else "other options")
-            raise InputError(what, where=path.parent, remedy="give another --output_dir, or remove this folder")
+            remedy = "give another --output_dir, or remove this folder"
+            raise InputError("the cell was run with other options or other files", where=path.parent, remedy=remedy)
 
     def _call(self, argv: list[str], cell: Cell) -> int:
         with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
@@ -265,7 +264,7 @@ class Study:
         """The command line of a cell, without its output folder."""
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
-            argv = [*split_argv(argv, _SELECTION)[1], *_NO_SELECTION]
+            argv += _NO_SELECTION  # the last value of an option counts
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold)]

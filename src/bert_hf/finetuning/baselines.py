@@ -63,8 +63,6 @@ def cut_texts(
 
 def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
     """Beginning and end of each token, in characters."""
-    if not texts:
-        return []
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     return encoded["offset_mapping"]
 

@@ -175,19 +175,13 @@ class DownstreamTask(ABC):
         """
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
-        """After the training: what the predictions for the validation rows decide, in some lines.
-
-        Args:
-            network: whose weights may be changed; None: they may not.
-        """
+        """After the training: what the validation rows decide, in some lines. Without a network no weights change."""
         return []
 
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
         """Writes what a person looks at before a model is used, and says the most important in some sentences.
 
-        Args:
-            part: of the reported metrics: "test", or "validation".
-            predictions: of every part that was predicted.
+        `part` is that of the reported metrics.
         """
         return []
 
@@ -214,11 +208,7 @@ class DownstreamTask(ABC):
         return []
 
     def baselines(self, folder: Path) -> dict[str, float]:
-        """Metrics of the test rows without a network: `baseline_…`. Empty without such a baseline.
-
-        Args:
-            folder: for the best of them.
-        """
+        """Metrics of the test rows without a network: `baseline_…`. The best baseline is saved in the folder."""
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:

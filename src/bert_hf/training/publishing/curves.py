@@ -74,11 +74,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
 
 
 def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: str) -> None:
-    """Draws lines of two shares between 0 and 1.
-
-    Args:
-        lines: x and y values by name, and the shares of all rows that the points have, if they are to be drawn.
-    """
+    """Draws lines: x and y values by name, and the shares of all rows that the points have, if these are drawn."""
     figure = Figure(figsize=(5, 4))
     panel = figure.subplots()
     for name, (x, y, *shares) in lines.items():
