@@ -14,7 +14,7 @@ if __name__ == "__main__":
 from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
-from bert_hf.console import logger, progress
+from bert_hf.console import progress
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock, require_output_dir
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 3. Texts → hidden states → files
     read = progress(read_texts(feature_args), "features", "texts")
-    texts = write_features(folder, extractor, read, feature_args.dtype, logger.info)
+    texts = write_features(folder, extractor, read, feature_args.dtype)
     release_lock()
     print(f"features: {folder}, {texts:,} texts")
     return 0

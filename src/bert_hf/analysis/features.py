@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.config.parser import option
-from bert_hf.console import progress
+from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
@@ -194,9 +194,7 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     return path
 
 
-def write_features(
-    folder: Path, extractor: FeatureExtractor, texts: Iterable[Text], dtype: str, report: Callable
-) -> int:
+def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text], dtype: str) -> int:
     """Writes the files that the folder lacks, one after the other; returns the number of texts in all of them."""
     names = sorted(folder.glob("features-*.parquet"))  # whole: each got its name when it was complete
     count = sum(pq.read_metadata(name).num_rows for name in names)
@@ -220,7 +218,7 @@ def write_features(
         writer.close()
         flush_to_disk(temporary)
         os.replace(temporary, path)
-        report(f"{path}: {count:,} texts")
+        logger.info(f"{path}: {count:,} texts")
         number += 1
 
 

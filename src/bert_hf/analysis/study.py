@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -193,11 +194,7 @@ class Study:
             check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         for model in self.models:
             cell = Cell(model, self.folds[0], None, self.seeds[0])
-            argv = [*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), "--check", "true"]
-            output = sys.stdout if self.args.check else None
-            with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
-                code = self.main(argv)
-            if code:
+            if code := self._call(cell, sys.stdout if self.args.check else None, "--check", "true"):
                 return code
         return 0
 
@@ -212,7 +209,10 @@ class Study:
         # The results are the last file but one that a run writes
         is_new = not (run / "all_results.json").is_file()
         if is_new:
-            if code := self._call([*self.argv(cell), "--output_dir", str(run)], cell):
+            with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
+                code = self._call(cell, log)
+            gc.collect()  # a Trainer and its callbacks refer to each other
+            if code:
                 return code
             _remove_weights(run)
 
@@ -238,13 +238,10 @@ class Study:
             remedy = "give another --output_dir, or remove this folder"
             raise InputError("the cell was run with other options or other files", where=path.parent, remedy=remedy)
 
-    def _call(self, argv: list[str], cell: Cell) -> int:
-        with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
-            try:
-                with contextlib.redirect_stdout(log), error_context(f"cell {cell}"):
-                    return self.main(argv)
-            finally:
-                gc.collect()  # a Trainer and its callbacks refer to each other
+    def _call(self, cell: Cell, output: TextIO | None, *words: str) -> int:
+        """Runs the recipe with the options of a cell; its standard output goes elsewhere."""
+        with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
+            return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
 
     def _check_names(self) -> None:
         """Checks `--metrics` and `--reference` against the first finished cell."""

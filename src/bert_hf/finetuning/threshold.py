@@ -23,14 +23,7 @@ def threshold_option(task_args: Any) -> str | None:
 
 
 def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """A line if the validation rows cannot show the false-positive rate; else "".
-
-    Args:
-        targets: of the validation rows.
-
-    Raises:
-        InputError: a threshold is asked for, and there are not two classes, in these rows, too.
-    """
+    """Checks that the validation rows have two classes. A line if they cannot show the false-positive rate."""
     option = threshold_option(task_args)
     classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
     if option is not None and classes != 2:

@@ -1,5 +1,6 @@
 """Writes the model card of a run, `README.md`, from `card_template.md`."""
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -138,11 +139,10 @@ def _usage(folder: Path, card: Card) -> str:
     if card.usage:
         return card.usage(folder.name)
 
-    model = repr(folder.name).replace("'", '"')
-    example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
+    example = json.dumps(card.example, ensure_ascii=False)
     return f"""from transformers import pipeline
 
-pipeline("{card.pipeline_tag}", model={model})("{example}")"""
+pipeline("{card.pipeline_tag}", model="{folder.name}")({example})"""
 
 
 def replace_repository(folder: Path, name: str, repo_id: str) -> None:
