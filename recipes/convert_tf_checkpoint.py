@@ -33,7 +33,7 @@ from bert_hf.training.output_folder import claim_output_dir
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "tf_checkpoint", "tf_checkpoint")
-    options = parse((ConversionArguments,), words, check=check_conversion)
+    options = parse((ConversionArguments,), words, check=check_conversion, required=["tf_checkpoint", "output_dir"])
     if options is None:  # --check
         return 0
     (conversion_args,) = options

@@ -26,7 +26,8 @@ from bert_hf.finetuning.prediction_files import read_inputs
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    options = parse((EvaluationArguments,), words, check=EvaluationArguments.check, dry_run=read_inputs)
+    check, required = EvaluationArguments.check, ("model_name_or_path", "test_file")
+    options = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options

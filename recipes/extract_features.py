@@ -15,21 +15,20 @@ from bert_hf.analysis.features import FeatureArguments, open_extractor, open_fol
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
 from bert_hf.console import progress
-from bert_hf.errors import InputError, one_line_errors
-from bert_hf.training.output_folder import release_lock, require_output_dir
+from bert_hf.errors import one_line_errors
+from bert_hf.training.output_folder import release_lock
+
+REQUIRED = ("model_name_or_path", "train_file", "output_dir")
 
 
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
     """Reads every row: an error in the last one would otherwise end the run after hours."""
-    require_output_dir(output_args.output_dir)
-    if feature_args.train_file is None:
-        raise InputError("missing option", where="--train_file", remedy="give text files")
     yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse((FeatureArguments, OutputArguments), argv, check=check)
+    options = parse((FeatureArguments, OutputArguments), argv, check=check, required=REQUIRED)
     if options is None:  # --check
         return 0
     feature_args, output_args = options

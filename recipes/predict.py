@@ -22,7 +22,8 @@ from bert_hf.finetuning.prediction_files import PredictionArguments, check_predi
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    options = parse((PredictionArguments,), words, check=check_prediction, dry_run=read_inputs)
+    required = ("model_name_or_path", "test_file", "output")
+    options = parse((PredictionArguments,), words, check=check_prediction, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     (prediction_args,) = options

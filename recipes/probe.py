@@ -30,7 +30,7 @@ def check(probe_args: ProbeArguments, output_args: OutputArguments):
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse((ProbeArguments, OutputArguments), argv, check=check)
+    options = parse((ProbeArguments, OutputArguments), argv, check=check, required=["model_name_or_path"])
     if options is None:  # --check
         return 0
     probe_args, output_args = options

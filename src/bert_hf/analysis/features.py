@@ -139,10 +139,8 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def open_reader(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
+def open_reader(where: str, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
     """`open_network` of a checkpoint that reads inputs of this length."""
-    if where is None:
-        raise InputError("missing option", where="--model_name_or_path", remedy="give a BERT checkpoint")
     model, tokenizer, missing = open_network(where, model_class, heads)
     check_positions(max_seq_length, model.config.max_position_embeddings, where)
     return model, tokenizer, missing
@@ -150,7 +148,7 @@ def open_reader(where: str | None, max_seq_length: int, model_class: type, heads
 
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
-    where, length = feature_args.model_name_or_path, feature_args.max_seq_length
+    where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     model, tokenizer, _ = open_reader(where, length, AutoModel, ("pooler.",))  # the pooler is not read
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
@@ -166,7 +164,7 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     settings = {
         **{name: getattr(feature_args, name) for name in names},
         "layers": layers,
-        "checkpoint": weights_checksum(str(where)),
+        "checkpoint": weights_checksum(where),
         "tokenizer": tokenizer_checksum(tokenizer)[:16],
         "texts": text_checksum(" ".join(file.checksum() for file in files)),
     }

@@ -84,10 +84,10 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     """Loads the checkpoint by stock `BertForPreTraining`."""
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
-    where = probe_args.model_name_or_path
+    where = str(probe_args.model_name_or_path)
     model, tokenizer, missing = open_reader(where, probe_args.max_seq_length, BertForPreTraining, heads)
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
-    return Subject(str(where), model, random.to(model.device).eval(), tokenizer, missing)
+    return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)
 
 
 def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> dict:

@@ -96,6 +96,7 @@ def parse(
     default_config: str | None = None,
     check: Callable[[*Options], Iterable[str]] | None = None,
     dry_run: Callable[[*Options], Iterable[str]] | None = None,
+    required: Iterable[str] = (),
 ) -> tuple[*Options] | None:
     """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
 
@@ -106,6 +107,7 @@ def parse(
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints
             all lines and ends the command. There is this flag with either function.
+        required: options that have to be given.
 
     Returns:
         The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.
@@ -123,6 +125,10 @@ def parse(
         built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except (ValueError, ImportError) as error:
         raise InputError(str(error), where="arguments", remedy="fix the option") from None
+
+    for name in required:
+        if getattr(values, name) is None:
+            raise InputError("missing option", where=f"--{name}", remedy="--help shows an example")
 
     checking = getattr(values, "check", False)
     for function in filter(None, (check, dry_run if checking else None)):

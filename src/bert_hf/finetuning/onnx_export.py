@@ -43,10 +43,7 @@ class ExportArguments:
 
 
 def check_export(export_args: ExportArguments) -> Iterator[str]:
-    """Checks the options, the installed packages and the output folder."""
-    for name in ("model_name_or_path", "output_dir"):
-        if getattr(export_args, name) is None:
-            raise InputError("missing option", where=f"--{name}", remedy="give a folder")
+    """Checks the installed packages and the output folder."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise InputError(f"not installed: {', '.join(missing)}", remedy="pip install 'bert-hf[onnx]'")
     yield check_writable(str(export_args.output_dir))

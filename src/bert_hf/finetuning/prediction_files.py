@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,8 +46,6 @@ Rows = Iterator[dict[str, Any]]
 class PredictorArguments:
     """Which finished model reads which rows: options of `predict.py` and `evaluate.py`."""
 
-    required: ClassVar[tuple[str, ...]] = ("model_name_or_path", "test_file")
-
     model_name_or_path: str | None = option(None, "Model (folder or Hub id): fine-tuned, or pre-trained for [MASK].")
     test_file: list[str] | None = option(None, "Rows: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll.")
     text_column: str | None = option(None, "Column of the text. Default: that of the training, or a usual name.")
@@ -58,10 +56,7 @@ class PredictorArguments:
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
 
     def check(self) -> Iterator[str]:
-        """Checks that the required options are given, and that the files exist."""
-        for name in self.required:
-            if not getattr(self, name):
-                raise InputError("missing option", where=f"--{name}", remedy="--help shows an example")
+        """Checks that the files exist."""
         yield f"files: {shorten_list(expand(self.test_file or []))}"
 
     def load(self) -> Predictor:
@@ -73,8 +68,6 @@ class PredictorArguments:
 @dataclass
 class PredictionArguments(PredictorArguments):
     """Options of `predict.py`."""
-
-    required = (*PredictorArguments.required, "output")
 
     output: str | None = option(None, "File of the predictions: .jsonl, .csv or .parquet; it is replaced.")
 

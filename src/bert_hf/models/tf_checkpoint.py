@@ -56,10 +56,7 @@ class ConversionArguments:
 
 
 def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
-    """Checks that both folders are named, and that the second can be written."""
-    for name in ("tf_checkpoint", "output_dir"):
-        if getattr(conversion_args, name) is None:
-            raise InputError("missing option", where=f"--{name}", remedy="give a folder")
+    """Checks that the folder can be written."""
     yield check_writable(str(conversion_args.output_dir))
 
 
