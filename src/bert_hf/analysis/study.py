@@ -8,6 +8,7 @@ import contextlib
 import gc
 import glob
 import importlib
+import io
 import itertools
 import json
 import os
@@ -194,7 +195,7 @@ class Study:
             check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         for model in self.models:
             cell = Cell(model, self.folds[0], None, self.seeds[0])
-            if code := self._call(cell, sys.stdout if self.args.check else None, "--check", "true"):
+            if code := self._call(cell, sys.stdout if self.args.check else io.StringIO(), "--check", "true"):
                 return code
         return 0
 
@@ -238,7 +239,7 @@ class Study:
             remedy = "give another --output_dir, or remove this folder"
             raise InputError("the cell was run with other options or other files", where=path.parent, remedy=remedy)
 
-    def _call(self, cell: Cell, output: TextIO | None, *words: str) -> int:
+    def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
         """Runs the recipe with the options of a cell; its standard output goes elsewhere."""
         with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
             return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
