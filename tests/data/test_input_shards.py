@@ -76,13 +76,7 @@ def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, 
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl.xz"])
-def test_the_same_bytes_and_examples_whatever_the_number_of_processes(
-    documents,
-    words,
-    small,
-    tmp_path,
-    suffix,
-):
+def test_the_same_bytes_and_examples_whatever_the_number_of_processes(documents, words, small, tmp_path, suffix):
     path = tmp_path / f"one{suffix}"
     text = "\n\n".join(documents) if ".txt" in suffix else "\n".join(json.dumps({"text": one}) for one in documents)
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
@@ -147,13 +141,7 @@ class Cut(Texts):
             yield piece
 
 
-def test_an_interrupted_input_resumes_after_its_finished_shards(
-    documents,
-    words,
-    small,
-    tmp_path,
-    monkeypatch,
-):
+def test_an_interrupted_input_resumes_after_its_finished_shards(documents, words, small, tmp_path, monkeypatch):
     (whole,) = inputs(documents, 1)
     with pytest.raises(KeyboardInterrupt):
         prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")

@@ -74,16 +74,8 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: no text in column 'text'"),
         ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
         ("a.txt.xz", b"plain", "a.txt.xz:1: cannot be decompressed"),
-        (
-            "a.txt.gz",
-            BROKEN_GZIP,
-            "a.txt.gz:1: cannot be decompressed: Error -3",
-        ),
-        (
-            "a.parquet.gz",
-            BROKEN_GZIP,
-            "a.parquet.gz: not a Parquet file: Error -3",
-        ),
+        ("a.txt.gz", BROKEN_GZIP, "a.txt.gz:1: cannot be decompressed: Error -3"),
+        ("a.parquet.gz", BROKEN_GZIP, "a.parquet.gz: not a Parquet file: Error -3"),
         ("a.parquet", b"plain", "a.parquet: not a Parquet file"),
         ("a.pdf", b"plain", "a.pdf: unknown kind '.pdf'"),
     ],

@@ -10,12 +10,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.data.text.encoding import Encoder, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import (
-    choose_accents,
-    count_characters,
-    letters_by_script,
-    script_of,
-)
+from bert_hf.data.text.writing_systems import choose_accents, count_characters, letters_by_script, script_of
 
 STRIPPED = ("de", "tr", "el", "ru")
 

@@ -105,11 +105,7 @@ def test_an_alphabet_that_does_not_fit_is_refused(options, line):
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"),
-        (b"\xff\xfe", "not UTF-8"),
-    ],
+    ("content", "line"), [(b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"), (b"\xff\xfe", "not UTF-8")]
 )
 def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
     (tmp_path / "v.txt").write_bytes(content)

@@ -7,12 +7,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
 from bert_hf.finetuning import baselines as module
-from bert_hf.finetuning.baselines import (
-    Baselines,
-    cut_texts,
-    text_features,
-    tfidf,
-)
+from bert_hf.finetuning.baselines import Baselines, cut_texts, text_features, tfidf
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import encode_texts
 

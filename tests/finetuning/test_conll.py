@@ -131,11 +131,7 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
         ("a.conll", "\n\n", "a.conll: contains no sentences"),
         ("a.conll", "-DOCSTART- O\n", "a.conll: contains no sentences"),
-        (
-            "a.jsonl",
-            '{"token": ["a"], "ner_tags": ["O"]}',
-            "a.jsonl:1: the row has no 'tokens'; did you mean 'tok",
-        ),
+        ("a.jsonl", '{"token": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: the row has no 'tokens'; did you mean 'tok"),
         ("a.jsonl", '{"tokens": ["a"], "tag": ["O"]}', "a.jsonl:1: the row has no 'ner_tags'; its columns: tok"),
         ("a.jsonl", ROW + '{"tokens": ["a"], "ner_tags": []}', "a.jsonl:2: tokens and ner_tags are not lists"),
         ("a.jsonl", ROW + '{"tokens": "a", "ner_tags": "O"}', "a.jsonl:2: tokens and ner_tags are not lists"),

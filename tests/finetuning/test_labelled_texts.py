@@ -9,13 +9,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.classification import ClassificationTask
-from bert_hf.finetuning.labelled_texts import (
-    CLASSES,
-    Columns,
-    LabelledTexts,
-    find_columns,
-    read_labelled,
-)
+from bert_hf.finetuning.labelled_texts import CLASSES, Columns, LabelledTexts, find_columns, read_labelled
 
 
 def write(tmp_path, name, content):
@@ -68,11 +62,7 @@ def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
 @pytest.mark.parametrize(
     ("columns", "options", "expected"),
     [
-        (
-            "title summary label",
-            {},
-            "a.csv:1: text column not recognised; pass --text_column, one of: title, summary",
-        ),
+        ("title summary label", {}, "a.csv:1: text column not recognised; pass --text_column, one of: title, summary"),
         ("body comment label", {}, "a.csv:1: text column not recognised"),
         ("text topic", {}, "a.csv:1: label column not recognised; pass --label_column, one of: text, topic"),
         ("text category type", {}, "a.csv:1: label column not recognised"),

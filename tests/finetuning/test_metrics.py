@@ -5,13 +5,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, matthews_corrcoef
 
-from bert_hf.finetuning.metrics import (
-    CORRELATION,
-    RANKING,
-    classification_metrics,
-    confusion,
-    regression_metrics,
-)
+from bert_hf.finetuning.metrics import CORRELATION, RANKING, classification_metrics, confusion, regression_metrics
 
 # 10 rows: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives
 TRUE = [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
@@ -76,14 +70,7 @@ def test_equal_predictions_are_no_error(classes):
     assert metrics["f1"] < 0.5
 
 
-@pytest.mark.parametrize(
-    ("scores", "gold"),
-    [
-        ([2.5] * 4, GOLD),
-        (SCORES, [2.5] * 4),
-        ([2.0], [3.0]),
-    ],
-)
+@pytest.mark.parametrize(("scores", "gold"), [([2.5] * 4, GOLD), (SCORES, [2.5] * 4), ([2.0], [3.0])])
 def test_a_constant_has_no_correlation(scores, gold):
     """And no warning: warnings are errors in these tests."""
     assert regression_metrics(np.array(scores), np.array(gold)) == dict.fromkeys(CORRELATION, 0.0)

@@ -13,12 +13,7 @@ import torch
 from hub_server import HubServer
 from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_tokenizer
-from transformers import (
-    AutoModelForSequenceClassification,
-    BertForMaskedLM,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-)
+from transformers import AutoModelForSequenceClassification, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
 from transformers import BertForPreTraining as StockBert
 
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
