@@ -21,9 +21,7 @@ def read_documents(patterns, text_column=None):
     return [text for path in expand(patterns) for text in documents(TextFile(path, text_column).read())]
 
 
-BROKEN_GZIP = (
-    gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9
-)  # a complete header, so that the case has the same name every time
+BROKEN_GZIP = gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9  # after a complete header
 PLAIN = "First one.\nSecond one.\n\n\n  \nAnother document.\n"
 
 
@@ -67,17 +65,12 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
     [
         ("a.txt", b"fine\nbad \xff byte\n", "a.txt:2:5: byte 0xff is not UTF-8"),
         ("a.txt", b"", "a.txt: the file is empty"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2:10: not JSON"),
-        ("a.jsonl", b"[1]\n", "a.jsonl: not a JSON object"),
         ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: text column not recognised; pass --text_column, one of"),
         ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no text in column 'text'"),
         ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: no text in column 'text'"),
-        ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
         ("a.txt.xz", b"plain", "a.txt.xz:1: cannot be decompressed"),
         ("a.txt.gz", BROKEN_GZIP, "a.txt.gz:1: cannot be decompressed: Error -3"),
         ("a.parquet.gz", BROKEN_GZIP, "a.parquet.gz: not a Parquet file: Error -3"),
-        ("a.parquet", b"plain", "a.parquet: not a Parquet file"),
-        ("a.pdf", b"plain", "a.pdf: unknown kind '.pdf'"),
     ],
 )
 def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expected):
@@ -86,13 +79,6 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expec
     with pytest.raises(InputError) as caught:
         list(read_documents([name]))
     assert str(caught.value).startswith(expected)
-
-
-def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        expand([str(tmp_path / "*.txt")])
-    with pytest.raises(InputError, match="is a directory"):
-        expand([str(tmp_path)])
 
 
 def test_line_numbers(tmp_path):
@@ -126,12 +112,6 @@ def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
     assert read_documents([str(tmp_path / "a.jsonl")]) == ["a\ufffdb", "😀"]
 
 
-def test_a_pipe_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(InputError, match="not a regular file"):
-        expand([str(tmp_path / "pipe.txt")])
-
-
 def test_urls_are_read_like_files():
     with fsspec.open("memory://corpus/a.txt.gz", "wb") as file:
         file.write(gzip.compress(PLAIN.encode()))
@@ -156,14 +136,6 @@ def test_a_row_without_text_is_no_document(tmp_path):
     pq.write_table(pa.table({"text": [None, "p", None], "url": ["x", "y", "z"]}), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet"):
         assert read_documents([str(tmp_path / name)]) == ["p"]
-
-
-def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("one,two\np,q\n")
-    with pytest.raises(InputError, match="text column not recognised"):
-        read_documents([str(tmp_path / "a.csv")])
-    with pytest.raises(InputError, match="no text in column 'three'"):
-        list(TextFile(str(tmp_path / "a.csv"), "three").read())
 
 
 def test_a_null_in_the_first_row_is_no_reason_to_take_another_column(tmp_path):
@@ -191,11 +163,8 @@ def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
         ("Hello\none two.\n", None, "a.csv:1: text column not recognised; pass --text_column, one of: Hello"),
         ("Win,spam\nGo home.,ham\nWin,spam\n", None, "text column not recognised; pass --text_column, one of: Win,"),
         ("text\tlabel\none\tham\n", None, "text column not recognised"),
-        (
-            "ham,Nein.\nspam,Ja.\nham,Doch.\n",
-            "message",
-            "no text in column 'message'; pass --text_column, one of: label, text",
-        ),
+        ("ham,Nein.\nspam,Ja.\nham,Doch.\n", "message", "no text in column 'message'; pass --text_column"),
+        ("one,two\np,q\n", None, "text column not recognised"),
     ],
 )
 def test_neither_a_label_nor_a_name_becomes_the_text_nor_is_a_text_lost(tmp_path, content, column, message):
