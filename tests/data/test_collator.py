@@ -8,11 +8,6 @@ from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
 from bert_hf.data.examples.samplers import ExampleNumber, Phase, RunSampler
 
 
-@pytest.fixture
-def collator(tokenizer):
-    return DataCollatorForPreTraining(tokenizer)
-
-
 def test_a_batch_is_literally_this(tokenizer):
     feature = {"next_sentence_label": 1, "number": ExampleNumber(0, 0, 0, 0), "seed": 0, "max_seq_length": 16}
     features = [
@@ -28,26 +23,6 @@ def test_a_batch_is_literally_this(tokenizer):
     assert (batch["labels"] != -100).sum(1).tolist() == [1, 1]
     assert batch["masked_positions"].tolist() == (batch["labels"].flatten() != -100).nonzero().flatten().tolist()
     assert next(iter(batch)) == "input_ids"  # Trainer takes the batch size from the first tensor
-
-
-def test_only_ordinary_tokens_are_masked_and_exactly_the_right_number(store, collator, tokenizer):
-    examples = PreTrainingExamples(store, (Phase(48, None),))
-    for index in range(100):
-        example = collator.example(examples[index])
-        chosen = example["labels"] != -100
-        original = np.where(chosen, example["labels"], example["input_ids"])
-        maskable = ~np.isin(original, tokenizer.all_special_ids)
-        assert not (chosen & ~maskable).any()
-        assert chosen.sum() == max(1, int(0.15 * maskable.sum() + 0.5))
-        assert len(original) <= 48
-
-
-def test_masks_and_pairs_change_every_epoch_and_are_reproducible(store, collator):
-    examples = PreTrainingExamples(store, (Phase(48, None),))
-    first, second = (collator.example(examples[ExampleNumber(0, epoch, 0, 5)]) for epoch in (0, 1))
-    again = collator.example(examples[ExampleNumber(0, 0, 0, 5)])
-    assert not np.array_equal(first["input_ids"], second["input_ids"])
-    assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
 def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:
@@ -101,18 +76,6 @@ def test_without_pairs_there_is_one_segment(store, tokenizer):
     assert not batch["token_type_ids"].any()
     restored = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
     assert ((restored == tokenizer.sep_token_id).sum(1) == 1).all()
-
-
-def test_whole_words_are_masked_whole(store, tokenizer):
-    examples = PreTrainingExamples(store, (Phase(48, None),))
-    collator = DataCollatorForPreTraining(tokenizer, whole_word_mask=True, mlm_probability=0.3)
-    continues = np.array([tokenizer.convert_ids_to_tokens(i).startswith("##") for i in range(len(tokenizer))])
-    for index in range(50):
-        example = collator.example(examples[index])
-        chosen = example["labels"] != -100
-        original = np.where(chosen, example["labels"], example["input_ids"])
-        inside = continues[original][1:] & ~np.isin(original[:-1], tokenizer.all_special_ids)
-        assert (chosen[1:] == chosen[:-1])[inside].all()
 
 
 @pytest.mark.parametrize(("sizes", "message"), [([5], "at least 2 documents"), ([1, 1, 1], "no document has two")])

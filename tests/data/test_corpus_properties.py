@@ -10,7 +10,6 @@ import io
 import lzma
 import operator
 import os
-import runpy
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.corpora import Texts, everything
+from helpers.recipe_runs import recipe
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny import VOCABULARY
@@ -217,16 +217,14 @@ def files(draw) -> tuple[str, bytes]:
     return f"a{kind}{pack}", draw(whole)
 
 
-@functools.cache
-def prepare_main():
-    return runpy.run_path(str(Path(__file__).parents[2] / "recipes" / "prepare.py"))["main"]
+prepare_main = recipe("prepare")
 
 
 def prepared(argv: list[str]) -> tuple[int, str]:
     """Exit code and standard error of prepare.py."""
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
-        code = prepare_main()(argv)
+        code = prepare_main(argv)
     return code, stderr.getvalue()
 
 

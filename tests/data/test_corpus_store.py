@@ -10,7 +10,7 @@ import datasets
 import fsspec
 import numpy as np
 import pytest
-from helpers.token_stores import encoded, write
+from helpers.token_stores import encoded, rows, write
 
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
@@ -40,13 +40,6 @@ def plain(parts: list[Encoded]) -> list[list[list[int]]]:
                 documents.append(document)
                 document = []
     return [document for document in documents if document]
-
-
-def rows(window) -> list[list[list[int]]]:
-    return [
-        [window.ids(s, s + 1).tolist() for s in range(start, end)]
-        for start, end in zip(window.document_starts, window.document_ends, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("batch", [1, 50, 10**6])

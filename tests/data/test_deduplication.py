@@ -1,12 +1,11 @@
 import hashlib
 import json
-import runpy
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.corpora import Texts
+from helpers.recipe_runs import recipe
 
 from bert_hf.data.text.deduplication import SHINGLE, document_rows, find_duplicates, minhash_signatures
 from bert_hf.data.text.readers import Piece, cut_pieces
@@ -155,10 +154,7 @@ def test_signatures_of_texts_are_those_of_documents():
 
 # ---- the recipe
 
-
-@pytest.fixture(scope="module")
-def main():
-    return runpy.run_path(str(Path(__file__).parents[2] / "recipes/prepare.py"))["main"]
+main = recipe("prepare")
 
 
 @pytest.fixture
@@ -171,7 +167,7 @@ def command(planted, tmp_path):
     return [*map(str, ["--train_file", *files, *words])]
 
 
-def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, monkeypatch):
+def test_the_recipe_leaves_them_out(command, planted, tmp_path, capsys, monkeypatch):
     assert main([*command, "--deduplicate", "near"]) == 0
     printed = capsys.readouterr().out
     assert "left out: 15 of 75 documents (exact 6, near 9)\n" in printed
@@ -191,7 +187,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
         assert "different deduplicate" in capsys.readouterr().err
 
 
-def test_changed_text_is_searched_again(main, command, tmp_path, capsys):
+def test_changed_text_is_searched_again(command, tmp_path, capsys):
     assert main([*command, "--deduplicate", "exact"]) == 0
     with open(command[1], "a") as file:
         file.write(json.dumps({"text": "Once."}) + "\n" + json.dumps({"text": "Once."}) + "\n")

@@ -8,24 +8,16 @@ import os
 import numpy as np
 import pytest
 from helpers.corpora import Texts, everything, inputs
+from helpers.token_stores import rows
 
 from bert_hf.data.corpus import shards as corpus_shards
-from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.shards import InputShards, ShardWriter, finished_shard
-from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text import encoding
 from bert_hf.data.text.readers import Piece
 from bert_hf.data.text.sources import TextFile
-from bert_hf.data.text.tokenization import train_tokenizer
-
-
-@pytest.fixture(scope="module")
-def words():
-    text = [f"Document {d} says in sentence {s} that item{d} follows item{s}." for d in range(20) for s in range(6)]
-    return train_tokenizer(text, vocab_size=200)
 
 
 @pytest.fixture
@@ -33,15 +25,6 @@ def small(monkeypatch):
     """Groups of about one document, and shards of a hundred tokens."""
     monkeypatch.setattr(encoding, "GROUP", 200)
     monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
-
-
-def rows(corpus: Corpus) -> list[list[list[int]]]:
-    """Documents → sentences → ids, of all shards in their order."""
-    window = corpus.window(tuple(corpus.shards))
-    return [
-        [window.ids(s, s + 1).tolist() for s in range(start, end)]
-        for start, end in zip(window.document_starts, window.document_ends, strict=True)
-    ]
 
 
 def names(folder) -> list[str]:
@@ -67,9 +50,10 @@ def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, 
     shards = several.manifest["shards"]
     assert len(shards) >= 5
     assert shards[0]["file"] == "data-00000.arrow"
-    longest = max(sum(map(len, document)) for document in rows(one))
+    before, after = (rows(corpus.window(tuple(corpus.shards))) for corpus in (one, several))
+    longest = max(sum(map(len, document)) for document in before)
     assert all(100 <= shard["tokens"] <= 100 + 2 * longest for shard in shards[:-1])
-    assert rows(several) == rows(one)  # no document is cut, lost, or elsewhere
+    assert after == before  # no document is cut, lost, or elsewhere
     for name in ("documents", "sentences", "tokens"):
         assert several.manifest[name] == one.manifest[name]
     assert several.fingerprint != one.fingerprint
@@ -89,16 +73,6 @@ def test_the_same_bytes_and_examples_whatever_the_number_of_processes(documents,
     for number in range(len(examples[0])):
         first, second = (one[number] for one in examples)
         assert all(np.array_equal(first[name], second[name]) for name in first)
-
-
-def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_path, monkeypatch):
-    corpus = prepare(inputs(documents, 1), words, tmp_path / "c")
-    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 250)
-    largest = max(shard["tokens"] for shard in corpus.manifest["shards"])
-    for windows in (corpus.windows(), corpus.windows(np.random.default_rng(0))):
-        assert len(windows) > 2
-        sizes = [sum(corpus.manifest["shards"][shard]["tokens"] for shard in window) for window in windows]
-        assert max(sizes) <= 1.5 * 250 + largest
 
 
 def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):

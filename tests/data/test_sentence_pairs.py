@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
 from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
 from bert_hf.data.examples.sentence_pairs import (
-    _disjoint,
-    _draw_cuts,
     exchange_segments,
     gather_chunks,
     truncate,
@@ -63,14 +61,6 @@ def test_every_plan_has_correct_labels_and_covers_all_sentences(sizes, longest, 
     )
 
 
-def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
-    sizes = rng.integers(1, 30, 4000)
-    starts, ends, offsets = store(sizes)
-    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 125, 0.1, NEXT_SENTENCE, rng)
-    assert_valid_plan(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
-
-
 def test_replaced_segments_are_exchanged(rng):
     """Where no document is large, every sentence is in exactly one example."""
     starts, ends, offsets = store(rng.integers(2, 30, 300))
@@ -90,33 +80,12 @@ def test_a_not_next_segment_is_as_long_as_the_replaced_one(rng):
     assert (lengths == 6).mean() > 0.99  # sentences of ten tokens; but for rare exchanges of unequal ones
 
 
-def test_one_document_with_most_of_the_text(rng):
-    """Segments of the other documents are reused: half of the labels, the lengths and the coverage stay correct."""
-    starts, ends, offsets = store([2000, 80, 80])
-    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 60, 0.0, NEXT_SENTENCE, rng)
-    assert_valid_plan(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
-    lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
-    full = [(lengths[plan.label == label] == 60).mean() for label in (IS_NEXT, NOT_NEXT)]
-    assert full[0] > 0.95
-    assert full[1] > 0.85  # a drawn one may meet its document's end
-
-
 def test_a_chunk_reaches_the_target_and_ends_with_a_sentence(rng):
     starts, ends, offsets = store([100, 100])
     plan = plan_epoch(DocumentBounds(starts, ends, offsets), 50, 0.0, NEXT_SENTENCE, rng)
     following = plan.label == IS_NEXT
     lengths = offsets[plan.b_end] - offsets[plan.a_start]
     assert set(lengths[following].tolist()) == {50}  # five sentences of ten tokens
-
-
-def test_short_targets_are_drawn_for_a_tenth_of_the_documents(rng):
-    starts, ends, offsets = store([12] * 5000)
-    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 120, 0.1, OBJECTIVES[False], rng)
-    documents = document_of(ends, plan.a_start)
-    whole = np.bincount(documents, minlength=5000) == 1  # the target of 120 takes the document in one
-    expected = 0.9 + 0.1 * 9 / 119  # a short target of 111 to 120 tokens takes it in one as well
-    assert abs(whole.mean() - expected) < 4 * np.sqrt(0.1 * 0.9 / 5000)
 
 
 def test_without_pairs_a_chunk_is_one_segment(rng):
@@ -193,12 +162,6 @@ def test_example_of_chunks():
     assert chunks.tolist() == [[0, 0, 1], [0, 2, 5], [2, 5, 7]]
 
 
-def test_example_of_cuts(rng):
-    chunks = np.array([[0, 1], [0, 5], [5, 7]])
-    cuts = [_draw_cuts(documents_of([6, 7, 3, 8, 5], [8, 4]), chunks, rng).tolist() for _ in range(50)]
-    assert cuts == [[4, 6]] * 50
-
-
 def test_example_of_an_exchange():
     document = np.array([0, 1, 0, 2, 3])  # a, b, a, c, d
     length = np.array([5, 30, 6, 29, 9])
@@ -210,11 +173,6 @@ def test_example_of_an_exchange():
     assert_some_seed_gives(exchanged, ([9, 29, 5, 30, 6], [6]))
     for seed in range(20):  # with any draws one of the two pairs of document a is unmatched
         assert exchanged(np.random.default_rng(seed))[1] in ([5], [6])
-
-
-def test_example_of_exchanges_made_together():
-    first, second = _disjoint(np.array([0, 1, 4]), np.array([3, 3, 1]), 5)
-    assert (first.tolist(), second.tolist()) == ([4], [1])
 
 
 def test_example_of_a_one_sentence_document():

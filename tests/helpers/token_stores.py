@@ -29,3 +29,11 @@ def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus
         entries.append(w.entry)
     write_manifest(folder, {}, entries)
     return Corpus(folder)
+
+
+def rows(window) -> list[list[list[int]]]:
+    """Documents → sentences → ids."""
+    return [
+        [window.ids(s, s + 1).tolist() for s in range(start, end)]
+        for start, end in zip(window.document_starts, window.document_ends, strict=True)
+    ]
