@@ -31,13 +31,6 @@ def test_wrong_requests(tmp_path, options, content, expected):
     assert expected in str(caught.value)
 
 
-def test_a_label_unknown_to_training(tmp_path):
-    train = write(tmp_path, "a.tsv", "".join(f"ham\tx one {row}\nspam\ty two {row}\n" for row in range(20)))
-    test = write(tmp_path, "b.tsv", "ham\tx\neggs\ty\nham\tz\n")
-    with pytest.raises(InputError, match=r"b\.tsv:2: unknown label 'eggs'"):
-        ClassificationTask.read(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
-
-
 @pytest.mark.parametrize(("task", "unlabelled"), [("stsb", -1.0), ("rte", -1), ("rte", 0)])
 def test_test_labels_of_a_benchmark_on_the_hub_are_no_labels(monkeypatch, task, unlabelled):
     names = datasets.ClassLabel(names=["entailment", "not_entailment"])

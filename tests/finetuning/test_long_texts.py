@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
+from bert_hf.finetuning.long_texts import HEAD_SHARE, average_windows, encode_texts
 
 CLS, SEP = 2, 3
 
@@ -57,16 +57,6 @@ def test_head_and_tail_have_the_lengths_of_the_paper(tokenizer):
     whole = encode_texts(rows, None, tokenizer, 1000).features["input_ids"][0][1:-1]
     assert ids == [CLS, *whole[:128], *whole[-382:], SEP]
     assert round(510 * HEAD_SHARE) == 128
-
-
-def test_longest_first_is_the_stock_rule(tokenizer):
-    for first in range(1, 12):
-        for second in range(1, 12):
-            for available in range(2, 14):
-                text = lambda count: " ".join(["w1"] * count)  # noqa: E731
-                stock = tokenizer(text(first), text(second), truncation="longest_first", max_length=available + 3)
-                kept = longest_first(first, second, available)
-                assert kept == (stock.sequence_ids().count(0), stock.sequence_ids().count(1))
 
 
 @pytest.mark.parametrize("pairs", [False, True])

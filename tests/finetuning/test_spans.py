@@ -25,8 +25,6 @@ from bert_hf.finetuning.squad.windows import (
     WindowShape,
     answer_tokens,
     make_windows,
-    span_limits,
-    window_starts,
 )
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
@@ -92,35 +90,6 @@ def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, s
     stock = TINY(*texts, truncation="only_second", max_length=length, stride=stride, return_overflowing_tokens=True)
     ours = make_windows([ask(*texts)], TINY, WindowShape(length, stride))
     assert ours.data["input_ids"][:] == stock["input_ids"]
-
-
-@given(tokens=st.integers(0, 60), capacity=st.integers(1, 20), shared=st.integers(0, 19))
-def test_windows_cover_the_context(tokens, capacity, shared):
-    if shared >= capacity:
-        return
-    starts = window_starts(tokens, capacity, shared)
-    assert [start + capacity >= tokens for start in starts] == [False] * (len(starts) - 1) + [True]
-
-
-@pytest.mark.parametrize(("capacity", "shared", "tokens"), [(7, 3, 30), (9, 8, 20), (300, 120, 600), (300, 120, 481)])
-def test_a_span_is_predicted_where_it_has_most_context(capacity, shared, tokens):
-    starts = window_starts(tokens, capacity, shared)
-    spans = [(start, min(capacity, tokens - start)) for start in starts]
-    limits = [span_limits(tokens, capacity, starts, window, shift=0) for window in range(len(starts))]
-    for first in range(0, tokens, max(1, tokens // 60)):
-        for last in range(first, min(tokens, first + capacity), max(1, capacity // 12)):
-            found = [
-                window
-                for window, (start, length) in enumerate(spans)
-                if start <= first and last < start + length and here(limits[window], first, last)
-            ]
-            expected = most_context(spans, first, last)
-            assert found == ([] if expected is None else [expected])
-
-
-def here(limits, first, last):
-    after = last >= limits.previous_end or first + last > limits.lower
-    return after and (first < limits.next_begin or first + last <= limits.upper)
 
 
 def most_context(spans, first, last):

@@ -281,13 +281,6 @@ def test_samples_keep_every_label(tmp_path):
     assert task.labels == ("O", "B-person", "I-person", "B-place")
 
 
-def test_a_label_outside_the_training_rows_is_refused(tmp_path):
-    other = tmp_path / "other.conll"
-    other.write_text("w1\tO\nw2\tB-product\n")
-    with pytest.raises(InputError, match=r"other\.conll:2: unknown label 'B-product'; the known"):
-        TokenClassificationTask.read(asked_for(tmp_path, test_file=[str(other)]))
-
-
 def test_the_validation_split_of_a_hub_data_set_adds_no_labels(tmp_path, monkeypatch):
     tagged = {"train": "w1 O\nw2 B-X\n", "validation": "harbour O\n\nmountains B-product\n"}
     for part, content in tagged.items():

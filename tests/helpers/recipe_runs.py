@@ -1,9 +1,11 @@
 """Recipes called in this process, on a tiny model."""
 
+import contextlib
 import importlib.util
 import json
 from pathlib import Path
 
+import pytest
 from transformers import TrainerCallback
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +24,33 @@ def recipe(name):
     return module.main
 
 
-class Cut(TrainerCallback):
-    """Ends the process' training as a kill would: without anything after the checkpoint."""
+def intercept(patch: pytest.MonkeyPatch, trainer_class: type, action) -> None:
+    """Calls `action` with each trainer that is made."""
+    initialize = trainer_class.__init__
+
+    def made(self, *args, **kwargs):
+        initialize(self, *args, **kwargs)
+        action(self)
+
+    patch.setattr(trainer_class, "__init__", made)
+
+
+class _Cut(TrainerCallback):
+    def __init__(self, step: int):
+        self.step = step
 
     def on_save(self, args, state, control, **kwargs):
-        if state.global_step == 4:
+        if state.global_step == self.step:
             raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def cut_off(trainer_class: type, step: int = 4):
+    """Context manager: a run ends after the checkpoint of a step, as by a kill: without anything that would follow."""
+    with pytest.MonkeyPatch.context() as patch:
+        intercept(patch, trainer_class, lambda trainer: trainer.add_callback(_Cut(step)))
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def write_inputs(folder: Path, documents: int = 60) -> Path:

@@ -15,14 +15,15 @@ from typing import NamedTuple
 import pytest
 import torch
 import yaml
-from helpers.recipe_runs import ROOT, Cut, recipe, write_inputs
+from helpers.recipe_runs import ROOT, cut_off, recipe, write_inputs
 from PIL import Image
 from safetensors.torch import load_file
-from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
+from transformers import AutoModelForPreTraining, pipeline
 
+from bert_hf import PreTrainer
 from bert_hf.config.arguments import ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.training import preemption, step_budget, trainer
+from bert_hf.training import preemption, step_budget
 from bert_hf.training.checkpoints import checkpoint_files
 
 
@@ -92,16 +93,11 @@ def test_corpus(corpus):
     assert json.loads((corpus.folder / "manifest.json").read_text())["documents"] == 60
 
 
-def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained, capsys, monkeypatch):
+def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained, capsys):
     assert "held out, before: MLM loss" in pretrained.printed
     assert "held out, after: MLM loss" in pretrained.printed
-    with monkeypatch.context() as patch:
-        make = trainer.PreTrainer.__init__
-        patch.setattr(
-            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
-        )
-        with pytest.raises(KeyboardInterrupt):
-            pretrain(place, output="cut")
+    with cut_off(PreTrainer):
+        pretrain(place, output="cut")
     assert pretrain(place, output="cut") == 0
     assert "resuming from" in capsys.readouterr().out
     first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "cut"))
@@ -113,19 +109,9 @@ def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained
 
 def test_the_folder_holds_what_is_promised(pretrained):
     folder = pretrained.folder
-    promised = [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "README.md",
-        "train_results.json",
-        "eval_results.json",
-        "all_results.json",
-        "trainer_state.json",
-        "loss.png",
-        "log_history.csv",
-    ]
-    assert all((folder / name).is_file() for name in promised)
+    promised = "config.json model.safetensors tokenizer.json README.md train_results.json eval_results.json"
+    promised += " all_results.json trainer_state.json loss.png log_history.csv"
+    assert all((folder / name).is_file() for name in promised.split())
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     with Image.open(folder / "loss.png") as picture:
         assert picture.size[0] > 600
@@ -219,13 +205,7 @@ def test_finetune(place, pretrained, capsys):
     assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
     assert "this model  majority  linear SVM on words  linear SVM on characters" in said
     metrics = json.loads((place / "spam/all_results.json").read_text())
-    assert {
-        "eval_f1",
-        "test_f1",
-        "test_accuracy",
-        "test_average_precision",
-        "baseline_characters_f1",
-    } <= metrics.keys()
+    assert set("eval_f1 test_f1 test_accuracy test_average_precision baseline_characters_f1".split()) <= metrics.keys()
     answer = pipeline("text-classification", str(place / "spam"))("You have won a prize!")
     assert answer[0]["label"] in ("ham", "spam")
     assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
@@ -303,21 +283,10 @@ def test_a_signal_while_speed_is_measured_leaves_nothing(place, corpus, capsys, 
 
 def test_a_named_checkpoint_is_where_a_run_begins_and_not_where_it_goes_back_to(place, pretrained, capsys):
     named = ["--resume_from_checkpoint", str(pretrained.folder / "checkpoint-6"), "--save_steps", "1"]
-    with pytest.MonkeyPatch.context() as patch:
-        make = trainer.PreTrainer.__init__
-        patch.setattr(
-            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(CutAt7()))[0]
-        )
-        with pytest.raises(KeyboardInterrupt):
-            pretrain(place, *named, output="begun")
+    with cut_off(PreTrainer, 7):
+        pretrain(place, *named, output="begun")
     capsys.readouterr()
     assert pretrain(place, *named, output="begun") == 0
     assert f"resuming from {place}/begun/checkpoint-7" in capsys.readouterr().out
     first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "begun"))
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-class CutAt7(TrainerCallback):
-    def on_save(self, args, state, control, **kwargs):
-        if state.global_step == 7:
-            raise KeyboardInterrupt

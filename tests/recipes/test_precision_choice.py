@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from helpers.recipe_runs import ROOT, Cut, recipe, write_inputs
+from helpers.recipe_runs import ROOT, cut_off, recipe, write_inputs
 
+from bert_hf import PreTrainer
 from bert_hf.config import precision
-from bert_hf.training import trainer
 
 LINE = "precision: bf16 (avx512_bf16 and hidden size 32; bf16 pays from 16 on; --bf16 true|false decides)"
 
@@ -36,11 +36,7 @@ def bf16_units(monkeypatch, units):
 def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         bf16_units(patch, "avx512_bf16")
-        make = trainer.PreTrainer.__init__
-        patch.setattr(
-            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
-        )
-        with pytest.raises(KeyboardInterrupt):
+        with cut_off(PreTrainer):
             pretrain(place)
     said = capsys.readouterr().out
     assert said.count("precision:") == 1

@@ -6,11 +6,11 @@ import os
 import signal
 
 import pytest
-from helpers.recipe_runs import ROOT, recipe, write_inputs
+from helpers.recipe_runs import ROOT, intercept, recipe, write_inputs
 from transformers import TrainerCallback
 
+from bert_hf import PreTrainer
 from bert_hf.data.examples import dataset
-from bert_hf.training import trainer
 
 SHORT, LONG = 32, 64
 
@@ -88,17 +88,6 @@ def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     assert "other: the output folder contains another run" in capsys.readouterr().err
 
 
-def intercept(patch, action):
-    """Does something to each PreTrainer that is made."""
-    make = trainer.PreTrainer.__init__
-
-    def made(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        action(self)
-
-    patch.setattr(trainer.PreTrainer, "__init__", made)
-
-
 def test_both_lengths_are_evaluated(place, whole, capsys):
     """The plain names are those of --max_seq_length at every step, the long ones from where that phase begins."""
     history, result = whole
@@ -117,7 +106,7 @@ def test_both_lengths_are_evaluated(place, whole, capsys):
 def test_the_long_figures_are_those_of_long_examples(place, whole, monkeypatch):
     """The finished model, evaluated on its own at the long length by a stock-like call, gives the same numbers."""
     made = []
-    intercept(monkeypatch, made.append)
+    intercept(monkeypatch, PreTrainer, made.append)
     assert pretrain(place, "again") == 0
     run = made[-1]
     examples = run.long_eval_dataset
@@ -142,7 +131,7 @@ class AtStep(TrainerCallback):
 
 def test_a_signal_in_the_long_evaluation_changes_nothing(place, whole, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        intercept(patch, lambda run: run.add_callback(AtStep(6)))
+        intercept(patch, PreTrainer, lambda run: run.add_callback(AtStep(6)))
         assert pretrain(place, "cut") == 143
     assert "after step 6, which is saved" in capsys.readouterr().err
     assert pretrain(place, "cut") == 0

@@ -112,12 +112,6 @@ def test_folders_of_others_are_refused(split, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
 
-def test_without_an_output_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert recipe("split")(["--train_file", str(MESSAGES)]) == 2
-    assert "--output_dir: missing option" in capsys.readouterr().err
-
-
 def test_a_folder_of_ours_is_kept_without_overwriting(split, tmp_path, capsys):
     assert split("--train_file", str(MESSAGES)) == 0
     before = everything(tmp_path / "out")

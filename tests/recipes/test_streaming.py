@@ -9,14 +9,14 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from helpers.recipe_runs import TINY, Cut, recipe
+from helpers.recipe_runs import TINY, cut_off, recipe
 from hub_server import HubServer
 
+from bert_hf import PreTrainer
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import WINDOWS, Phase, RunSampler, generator
-from bert_hf.training import trainer
 
 SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
 
@@ -146,16 +146,10 @@ def test_the_run_is_that_on_the_local_folder(place, server, expected):
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_resumed_run_fetches_no_shard_again(place, server, expected, monkeypatch, capsys, workers):
+def test_a_resumed_run_fetches_no_shard_again(place, server, expected, capsys, workers):
     words = [f"{server.address}/corpus", f"cut{workers}", "--dataloader_num_workers", workers]
-    with monkeypatch.context() as patch:
-        make = trainer.PreTrainer.__init__
-        patch.setattr(Cut, "on_save", interrupt)
-        patch.setattr(
-            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
-        )
-        with pytest.raises(KeyboardInterrupt):
-            pretrain(place, *words)
+    with cut_off(PreTrainer, CUT_AT):
+        pretrain(place, *words)
     capsys.readouterr()
     fresh_cache = ["--cache_dir", str(place / f"another-machine-{workers}")]
     server.faults = {f"data-{shard:05d}.arrow": "dies" for shard in needed(place) - set(head(place))}
@@ -166,10 +160,6 @@ def test_a_resumed_run_fetches_no_shard_again(place, server, expected, monkeypat
     assert pretrain(place, *words, *fresh_cache) == 0
     assert results(place / f"cut{workers}") == expected
     assert set(server.shards) <= needed(place) < set(range(SHARDS))
-
-
-def interrupt(self, args, state, control, **kwargs):
-    raise KeyboardInterrupt
 
 
 def needed(place) -> set[int]:

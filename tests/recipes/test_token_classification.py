@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers.recipe_runs import Cut, recipe
+from helpers.recipe_runs import cut_off, recipe
 from helpers.tagged_words import sentences, write_checkpoint, write_conll, write_parts
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
@@ -142,15 +142,12 @@ def test_feature_based(place, capsys):
 
 
 @pytest.mark.parametrize("options", [(), FEATURE_BASED], ids=["fine-tuned", "feature-based"])
-def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch, capsys, options):
+def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, options):
     words = ("--max_steps", "8", "--save_steps", "2", "--eval_strategy", "no", *options)
     whole, cut = (place / f"{name}-{len(options)}" for name in ("whole", "cut"))
     assert tune(place, whole.name, *words) == 0
-    with monkeypatch.context() as patch:
-        make = FineTuner.__init__
-        patch.setattr(FineTuner, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0])
-        with pytest.raises(KeyboardInterrupt):
-            tune(place, cut.name, *words)
+    with cut_off(FineTuner):
+        tune(place, cut.name, *words)
 
     assert tune(place, cut.name, *words) == 0
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()

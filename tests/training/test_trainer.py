@@ -136,25 +136,6 @@ def test_the_loss_is_the_mean_over_the_global_batch(tmp_path, tokenizer):
     assert row["mlm_loss"] + row["nsp_loss"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_long_phase_runs_in_pieces_of_the_same_batch(tmp_path, tokenizer):
-    trainer = make(tmp_path, tokenizer, micro=8, accumulation=2, steps=10, save_strategy="no")
-    widths = []
-    step = transformers.Trainer.training_step
-
-    def spy(self, model, inputs, num_items_in_batch=None):
-        widths.append(tuple(inputs["input_ids"].shape))
-        return step(self, model, inputs, num_items_in_batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transformers.Trainer, "training_step", spy)
-        trainer.train()
-    short, long = widths[:16], widths[16:]
-    assert all(rows == 8 and width <= 32 for rows, width in short)
-    assert sum(rows for rows, _ in long) == 2 * 16  # two steps of sixteen sequences
-    assert max(width for _, width in long) > 32
-    assert all(rows * width <= 8 * 32 for rows, width in long)  # never more tokens than a short micro-batch
-
-
 def test_evaluation_counts_every_example_once(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, per_device_eval_batch_size=8)
     batch = trainer.data_collator([trainer.eval_dataset[i] for i in range(50)])
