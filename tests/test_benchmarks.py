@@ -12,8 +12,7 @@ from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, ori
 from helpers.choice_rows import swag_lines
 from helpers.questions import write_questions
 from helpers.tagged_words import sentences, write_conll
-from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForPreTraining
+from tiny import save_tiny_bert, tiny_config
 
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 from bert_hf.finetuning.run import load_task_model
@@ -122,8 +121,7 @@ def test_finetuning_sides_end_in_the_same_weights(task, tmp_path, monkeypatch, c
         return networks[-1]
 
     monkeypatch.setattr(finetuning_parity, "load_task_model", load_and_remember)
-    BertForPreTraining(tiny_config(0.0)).save_pretrained(tmp_path / "model")
-    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    save_tiny_bert(tmp_path / "model", 0.0)
     flags = ["--model_name_or_path", str(tmp_path / "model"), "--seeds", "1", "--num_train_epochs", "2"]
     sizes = ["--per_device_train_batch_size", "8", "--max_seq_length", "64", "--doc_stride", "16"]
     assert finetuning_parity.main(["--task", task, *flags, *sizes, *rows_of(task, tmp_path)]) == 0

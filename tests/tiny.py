@@ -1,7 +1,8 @@
 """A tiny tokenizer, model configuration and corpus for fast tests."""
 
 import numpy as np
-from transformers import BertConfig, BertTokenizer
+import torch
+from transformers import BertConfig, BertForPreTraining, BertTokenizer
 
 PIECES = [*(f"w{i}" for i in range(60)), *(f"##x{i}" for i in range(34))]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
@@ -23,6 +24,13 @@ def tiny_config(dropout: float = 0.1, **changes) -> BertConfig:
         "attention_probs_dropout_prob": dropout,
     }
     return BertConfig(**{**shape, **changes})
+
+
+def save_tiny_bert(folder, dropout: float = 0.1, **changes) -> None:
+    """A stock checkpoint of random weights, always the same ones, and its tokenizer."""
+    torch.manual_seed(0)
+    BertForPreTraining(tiny_config(dropout, **changes)).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
 
 
 class TinyStore:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
-from tiny import PIECES, tiny_config, tiny_tokenizer
+from tiny import PIECES, save_tiny_bert, tiny_config, tiny_tokenizer
 from torch import nn
 from transformers import BertForPreTraining as StockBert
 from transformers import BertModel
@@ -266,9 +266,7 @@ def place(tmp_path_factory):
     (folder / "text.txt").write_text("\n\n".join(documents))
     pairs = [{"sentence_good": sentence(5), "sentence_bad": sentence(5), "UID": f"u{n % 2}"} for n in range(10)]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    torch.manual_seed(0)
-    StockBert(tiny_config()).save_pretrained(folder / "stock")
-    save_tokenizer(tiny_tokenizer(), folder / "stock")
+    save_tiny_bert(folder / "stock")
     return folder
 
 

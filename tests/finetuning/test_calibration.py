@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.recipe_runs import recipe
+from helpers.classified_rows import classify, write_classified
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import brier_score_loss, log_loss
-from tiny import tiny_config, tiny_tokenizer
 from torch import nn
-from transformers import BertForPreTraining, pipeline
+from transformers import pipeline
 
 from bert_hf.finetuning import calibration
 from bert_hf.finetuning import run as finetuning_run
@@ -78,30 +77,12 @@ def test_the_metrics_of_probabilities(classes):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A checkpoint, and rows of two labels, a third of them wrong, so that the trained model is too certain."""
-    folder = tmp_path_factory.mktemp("calibration")
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config()).save_pretrained(folder / "bert")
-    tiny_tokenizer().save_pretrained(folder / "bert")
-    random = np.random.default_rng(0)
-    for part, count in (("train", 60), ("validation", 80), ("test", 40)):
-        lines = ["label,text"]
-        for _ in range(count):
-            kind = random.integers(2)
-            words = random.integers(0, 40, 6) + 12 * kind
-            label = kind if random.random() < 0.67 else 1 - kind
-            lines.append(f"{'no yes'.split()[label]},{' '.join(f'w{word}' for word in words)}")
-        (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
-    return folder
+    """A third of the labels are wrong, so that the trained model is too certain."""
+    return write_classified(tmp_path_factory.mktemp("calibration"), ("no", "yes"), right=0.67)
 
 
 def train(place, output: str) -> int:
-    parts = ("train", "validation", "test")
-    words = [word for part in parts for word in (f"--{part}_file", str(place / f"{part}.csv"))]
-    words += ["--model_name_or_path", str(place / "bert"), "--output_dir", str(place / output)]
-    words += ["--max_steps", "80", "--learning_rate", "3e-3", "--per_device_train_batch_size", "8"]
-    words += ["--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true", "--eval_strategy", "no"]
-    return recipe("finetune_classification")([*words, "--max_seq_length", "16", "--save_steps", "80"])
+    return classify(place, output, "--max_steps", "80", "--save_steps", "80", "--eval_strategy", "no")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +103,7 @@ def trained(place):
 def test_the_stock_pipeline_gives_the_calibrated_scores(place, trained):
     folder, temperature = trained
     assert temperature > 1.2
-    texts = [line.partition(",")[2] for line in (place / "test.csv").read_text().splitlines()[1:]]
+    texts = [line.split(",")[2] for line in (place / "test.csv").read_text().splitlines()[1:]]
 
     def scores(model) -> list[float]:
         found = pipeline("text-classification", model=str(model), top_k=None)(texts)

@@ -3,13 +3,11 @@
 import json
 
 import pytest
-import torch
 from helpers.choice_rows import save_checkpoint, swag_lines
 from helpers.questions import write_questions
 from helpers.recipe_runs import recipe
 from helpers.tagged_words import sentences, write_checkpoint, write_parts
-from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForPreTraining
+from tiny import save_tiny_bert
 
 from bert_hf.finetuning import feature_tagging
 
@@ -40,14 +38,8 @@ def predictions(folder, file) -> list[dict]:
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
-def write_bert(folder):
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config()).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-
-
 def test_numbers(tmp_path):
-    write_bert(tmp_path / "bert")
+    save_tiny_bert(tmp_path / "bert")
     for part, begin, count in (("train", 0, 60), ("validation", 60, 20), ("test", 100, 30)):
         rows = [f"w{n % 59} w{n * 7 % 59} w{n * 3 % 59},{n % 13 / 3}" for n in range(begin, begin + count)]
         (tmp_path / f"{part}.csv").write_text("\n".join(["review,degree", *rows]) + "\n")
@@ -59,7 +51,7 @@ def test_numbers(tmp_path):
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_answers(tmp_path, version):
-    write_bert(tmp_path / "bert")
+    save_tiny_bert(tmp_path / "bert")
     share = 0.5 if version == "2.0" else 0.0
     files = [write_questions(tmp_path / f"{n}.json", 24, n, unanswerable=share) for n in range(3)]
     words = ["--train_file", str(files[0]), "--validation_file", str(files[1]), "--max_seq_length", "32"]

@@ -7,7 +7,7 @@ import datasets
 import pytest
 import transformers
 from helpers.recipe_runs import recipe
-from tiny import tiny_config, tiny_tokenizer
+from tiny import save_tiny_bert, tiny_config
 
 import bert_hf
 
@@ -17,9 +17,7 @@ WORDS = {"spam": "w1 w2 w3", "ham": "w4 w5 w6"}
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("api") / "bert"
-    transformers.set_seed(0)
-    transformers.BertForPreTraining(tiny_config(0.0)).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    save_tiny_bert(folder, 0.0)
     return str(folder)
 
 

@@ -5,11 +5,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
+from helpers.classified_rows import classify, write_classified
 from helpers.recipe_runs import recipe
 from scipy.special import softmax
-from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForPreTraining
+from tiny import tiny_tokenizer
 
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.mistakes import (
@@ -80,28 +79,11 @@ def test_only_rows_of_another_kind_are_reported():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mistakes")
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config()).save_pretrained(folder / "bert")
-    tiny_tokenizer().save_pretrained(folder / "bert")
-    random = np.random.default_rng(0)
-    for part, count in (("train", 80), ("validation", 60), ("test", 70)):
-        lines = ["label,source,text"]
-        for _ in range(count):
-            kind = int(random.random() < 0.4)
-            words = random.integers(0, 40, random.integers(3, 9)) + 12 * kind
-            lines.append(f"{kind},{random.choice(['web', 'mail'])},{' '.join(f'w{word}' for word in words)}")
-        (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
+    folder = write_classified(tmp_path_factory.mktemp("mistakes"), ("0", "1"))
     strange = ["text", *[" ".join(f"zz{row}{word}" for word in range(12)) for row in range(100)]]
     (folder / "strange.csv").write_text("\n".join(strange) + "\n")
-
-    parts = ("train", "validation", "test")
-    words = [word for part in parts for word in (f"--{part}_file", str(folder / f"{part}.csv"))]
-    words += ["--model_name_or_path", str(folder / "bert"), "--output_dir", str(folder / "run")]
-    words += ["--max_steps", "20", "--learning_rate", "3e-3", "--per_device_train_batch_size", "8"]
-    words += ["--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true", "--max_seq_length", "32"]
-    words += ["--class_names", "ham", "spam", "--slice_column", "source", "--write_predictions", "true"]
-    assert recipe("finetune_classification")(words) == 0
+    words = ["--class_names", "ham", "spam", "--slice_column", "source", "--write_predictions", "true"]
+    assert classify(folder, "run", *words) == 0
     return folder
 
 

@@ -5,12 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
+from helpers.classified_rows import classify, write_classified
 from helpers.recipe_runs import recipe
 from scipy.special import expit
 from scipy.stats import beta
-from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForPreTraining
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics import classification_metrics
@@ -109,36 +107,9 @@ def test_three_classes_or_numbers_have_no_threshold(labels):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("threshold")
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config()).save_pretrained(folder / "bert")
-    tiny_tokenizer().save_pretrained(folder / "bert")
-    random = np.random.default_rng(0)
-    for part, count in (("train", 80), ("validation", 60), ("test", 70)):
-        lines = ["label,text"]
-        for _ in range(count):
-            spam = random.random() < 0.4
-            words = random.integers(0, 40, 6) + (12 if spam else 0)
-            lines.append(f"{'spam' if spam else 'ham'},{' '.join(f'w{word}' for word in words)}")
-        (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
-
-    files = [
-        word for part in ("train", "validation", "test") for word in (f"--{part}_file", str(folder / f"{part}.csv"))
-    ]
-    words = ["--model_name_or_path", str(folder / "bert"), "--output_dir", str(folder / "run"), *files]
-    words += [
-        "--max_steps",
-        "20",
-        "--learning_rate",
-        "3e-3",
-        "--per_device_train_batch_size",
-        "8",
-        "--use_cpu",
-        "true",
-    ]
-    words += ["--bf16", "false", "--disable_tqdm", "true", "--max_seq_length", "16", "--write_predictions", "true"]
-    assert recipe("finetune_classification")([*words, "--max_false_positive_rate", "0.05"]) == 0
-    return folder, words
+    folder = write_classified(tmp_path_factory.mktemp("threshold"), ("ham", "spam"))
+    assert classify(folder, "run", "--write_predictions", "true", "--max_false_positive_rate", "0.05") == 0
+    return folder
 
 
 def results(folder) -> dict:
@@ -146,45 +117,37 @@ def results(folder) -> dict:
 
 
 def test_the_run_saves_what_it_decided(run):
-    folder, _ = run
-    threshold = json.loads((folder / "run/config.json").read_text())["decision_threshold"]
+    threshold = json.loads((run / "run/config.json").read_text())["decision_threshold"]
     assert 0 < threshold < 1
     assert threshold != 0.5
-    metrics = json.loads((folder / "run/all_results.json").read_text())
+    metrics = json.loads((run / "run/all_results.json").read_text())
     assert metrics["eval_false_positive_rate"] <= 0.05
     assert {"test_recall", "baseline_characters_recall"} <= metrics.keys()
-    assert f"from a probability of {threshold:.4f}" in (folder / "run/README.md").read_text()
-    assert (folder / "run/precision_recall.png").stat().st_size > 1000
+    assert f"from a probability of {threshold:.4f}" in (run / "run/README.md").read_text()
+    assert (run / "run/precision_recall.png").stat().st_size > 1000
 
 
 def test_predict_and_evaluate_use_it(run):
-    folder, words = run
-    rows = folder / "test.csv"
-    assert (
-        recipe("evaluate")([str(folder / "run"), "--test_file", str(rows), "--output_dir", str(folder / "again")]) == 0
-    )
-    own, metrics = results(folder / "run"), results(folder / "again")
+    words = [str(run / "run"), "--test_file", str(run / "test.csv"), "--output_dir", str(run / "again")]
+    assert recipe("evaluate")(words) == 0
+    own, metrics = results(run / "run"), results(run / "again")
     assert {"test_false_positive_rate", "test_f1", "test_loss"} <= metrics.keys()
     assert metrics == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
 
-    assert recipe("predict")([str(folder / "run"), str(rows), "--output", str(folder / "out.jsonl")]) == 0
-    lines = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    written = (folder / "run/test_predictions.tsv").read_text().splitlines()[1:]
+    assert recipe("predict")([str(run / "run"), str(run / "test.csv"), "--output", str(run / "out.jsonl")]) == 0
+    lines = [json.loads(line) for line in (run / "out.jsonl").read_text().splitlines()]
+    written = (run / "run/test_predictions.tsv").read_text().splitlines()[1:]
     assert [line["prediction"] for line in lines] == [line.split("\t")[1] for line in written]
-    threshold = json.loads((folder / "run/config.json").read_text())["decision_threshold"]
+    threshold = json.loads((run / "run/config.json").read_text())["decision_threshold"]
     spam = [line["score"] if line["prediction"] == "spam" else 1 - line["score"] for line in lines]
     assert [line["prediction"] == "spam" for line in lines] == [score >= threshold for score in spam]
 
     # The recipe itself, without training
-    again = ["--output_dir", str(folder / "third"), "--do_train", "false"]
-    again = [word for word in words if word != str(folder / "run") and word != "--output_dir"] + again
-    again[again.index(str(folder / "bert"))] = str(folder / "run")
-    assert recipe("finetune_classification")(again) == 0
-    third = results(folder / "third")
+    assert classify(run, "third", "--do_train", "false", model="run") == 0
+    third = results(run / "third")
     assert {name: third[name] for name in metrics} == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
 
 
 def test_another_rule_is_another_run(run, capsys):
-    _, words = run
-    assert recipe("finetune_classification")([*words, "--min_precision", "0.9"]) == 2
+    assert classify(run, "run", "--min_precision", "0.9") == 2
     assert "threshold" in capsys.readouterr().err

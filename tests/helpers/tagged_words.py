@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import torch
-from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForPreTraining
+from tiny import save_tiny_bert
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 
@@ -34,9 +32,7 @@ def write_conll(path: Path, rows: list[list[tuple[str, str]]]) -> str:
 
 def write_checkpoint(folder: Path, layers: int = 4) -> str:
     """Saves a stock BERT of random weights and its tokenizer, and returns the folder."""
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config(num_hidden_layers=layers)).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    save_tiny_bert(folder, num_hidden_layers=layers)
     return str(folder)
 
 

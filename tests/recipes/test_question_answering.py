@@ -7,19 +7,16 @@ import torch
 from helpers.child_processes import accelerate_launch
 from helpers.questions import write_questions
 from helpers.recipe_runs import ROOT, recipe
-from tiny import tiny_config, tiny_tokenizer
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPreTraining
+from tiny import save_tiny_bert
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from bert_hf import predict
-from bert_hf.data.text.tokenization import save_tokenizer
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("questions")
-    torch.manual_seed(0)
-    BertForPreTraining(tiny_config(num_labels=3)).save_pretrained(folder / "bert")  # of another task: three labels
-    save_tokenizer(tiny_tokenizer(), folder / "bert")
+    save_tiny_bert(folder / "bert", num_labels=3)  # of another task
     write_questions(folder / "train.json", 40, 0)
     write_questions(folder / "dev.json", 12, 1)
     write_questions(folder / "train2.json", 40, 2, unanswerable=0.5)

@@ -12,13 +12,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import torch
 from helpers.recipe_runs import ROOT, recipe
-from tiny import PIECES, tiny_config, tiny_tokenizer
+from tiny import PIECES, save_tiny_bert
 
-from bert_hf import BertForPreTraining
 from bert_hf.analysis import study
-from bert_hf.data.text.tokenization import save_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +32,8 @@ def place(tmp_path_factory):
                 lines.append(json.dumps({"text": " ".join(argv), "label": ("ham", "spam")[number % 2]}) + "\n")
             (folder / f"folds/fold-{fold}/{part}.jsonl").write_text("".join(lines))
 
-    torch.manual_seed(0)
-    for name, width in (("narrow", 32), ("wide", 64)):
-        BertForPreTraining(tiny_config(hidden_size=width)).save_pretrained(folder / name)
-        save_tokenizer(tiny_tokenizer(), folder / name)
+    save_tiny_bert(folder / "narrow")
+    save_tiny_bert(folder / "wide", hidden_size=64)
     return folder
 
 
