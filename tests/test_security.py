@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.recipe_runs import write_inputs
 from helpers.trainer_runs import make
 from hub_server import HubServer
 
@@ -31,10 +32,6 @@ from bert_hf.training.publishing.card import Card, write_card
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "hf_canary0123456789"
-TINY = {
-    "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 64, "max_position_embeddings": 64, "vocab_size": 30522,
-}  # fmt: skip
 
 
 class Evil:
@@ -71,12 +68,7 @@ def audit(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
     place, home, log = folder / "place", folder / "home", folder / "audit.jsonl"
     place.mkdir()
-    documents = [
-        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
-        for d in range(60)
-    ]
-    (place / "text.txt").write_text("\n\n".join(documents))
-    (place / "tiny.json").write_text(json.dumps(TINY))
+    write_inputs(place)
     with HubServer(TOKEN) as server:
         environment = {
             **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests/auditing"), str(ROOT / "src")]),

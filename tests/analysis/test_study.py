@@ -197,15 +197,8 @@ def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
 
 def test_without_folds_another_data_file_is_an_error(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\none,a\n")
-    argv = [
-        *MODELS,
-        "--train_file",
-        str(tmp_path / "train.csv"),
-        "--seeds",
-        "1",
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
+    words = ["--train_file", str(tmp_path / "train.csv"), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    argv = [*MODELS, *words]
     assert make_study(argv, FakeRecipe()).run() == 0
     (tmp_path / "train.csv").write_text("text,label\none,b\n")
     with pytest.raises(InputError, match="other files"):

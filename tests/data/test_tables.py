@@ -202,7 +202,6 @@ def test_secrets_of_a_url_are_not_named():
         ("a.csv", "text,label\nx,1\ny\n", "a.csv:3: "),
         ("a.csv", "text,label\nx,1,4\ny,1,5\n", "a.csv:2: "),  # pandas takes the first column for an index
         ("a.csv", 'text,label\na,0\n"x,1\ny,1\n', "a.csv:3: not CSV"),
-        ("a.csv", 'text,label\n"x"y,1\n', "a.csv:2: not CSV"),
         ("a.csv", "text,text\nx,1\n", "a.csv:1: duplicate column 'text'"),
         ("a.tsv", 'ham\tx\nham\t"y\nspam\tz\tw\n', "a.tsv:3: "),
         ("a.csv", b"text,label\ncaf\xe9,1\n", "a.csv:2:4: byte 0xe9 is not UTF-8"),
@@ -213,7 +212,6 @@ def test_secrets_of_a_url_are_not_named():
         ("a.jsonl", '{"text": "x"}\n\n{"text": \n', "a.jsonl:3:10: not JSON"),
         ("a.jsonl", '{"text": "x"}\n5\n', "a.jsonl:2: not a JSON object"),
         ("a.json", '[{"text": "x"},\n {"text" "y"}]', "a.json:2:10: not JSON"),
-        ("a.json", '\n[{"text": "x"}\n{"text": "y"}]', "a.json:3:1: not JSON"),
         ("a.json", "[" * 100_000, "a.json: not JSON"),
         ("a.parquet", b"PAR1", "a.parquet: not a Parquet file"),
         ("a.xlsx", b"PK", "a.xlsx: unknown kind '.xlsx'"),

@@ -15,24 +15,11 @@ from bert_hf.finetuning.tagging.conll import TaggedSentences, read_tagged
 from bert_hf.finetuning.tagging.windows import Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Splits a word of letters into as many pieces
-LETTER_TOKENIZER = BertTokenizer(
-    vocab={
-        piece: i
-        for i, piece in enumerate(
-            [
-                *SPECIAL,
-                *LETTERS,
-                *(f"##{c}" for c in LETTERS),
-                *",.!-",
-                *"0123456789",
-                *(f"##{c}" for c in "0123456789"),
-            ]
-        )
-    }
-)
+LETTER_PIECES = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS + DIGITS), *",.!-", *DIGITS]
+LETTER_TOKENIZER = BertTokenizer(vocab={piece: i for i, piece in enumerate(LETTER_PIECES)})
 
 
 def pieces_of(counts: list[list[int]]) -> WordPieces:

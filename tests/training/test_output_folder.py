@@ -31,6 +31,14 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
 
 
+def make_checkpoint(folder, identity: dict) -> str:
+    """A committed checkpoint without files, in the folder of a run."""
+    (folder / "temporary").mkdir()
+    facts = {"step": 3, "world_size": 1, "identity": identity}
+    checkpoint_files.commit(folder / "temporary", folder / "checkpoint-3", facts)
+    return str(folder / "checkpoint-3")
+
+
 @pytest.fixture
 def begin(tmp_path):
     """Starts a run in a folder that holds a finished one; returns how it begins."""
@@ -53,21 +61,16 @@ def test_overwriting_keeps_the_run_of_the_same_command(tmp_path, begin):
 
     assert begin(2).checkpoint is None  # another run, whose folder this now is
     assert not (tmp_path / "model.safetensors").exists()
-    (tmp_path / "temporary").mkdir()
-    facts = {"step": 3, "world_size": 1, "identity": {"seed": 2}}
-    checkpoint_files.commit(tmp_path / "temporary", tmp_path / "checkpoint-3", facts)
-    assert begin(2).checkpoint == str(tmp_path / "checkpoint-3")
+    checkpoint = make_checkpoint(tmp_path, {"seed": 2})
+    assert begin(2).checkpoint == checkpoint
 
 
 @pytest.mark.parametrize("name", ["model_name_or_path", "train_file", "resume_from_checkpoint"])
 def test_overwriting_never_removes_an_input(tmp_path, begin, name):
-    (tmp_path / "temporary").mkdir()
-    facts = {"step": 3, "world_size": 1, "identity": {"seed": 2}}
-    checkpoint_files.commit(tmp_path / "temporary", tmp_path / "checkpoint-3", facts)
     inputs = {
         "model_name_or_path": str(tmp_path),
         "train_file": [f"{tmp_path}/*.safetensors"],
-        "resume_from_checkpoint": str(tmp_path / "checkpoint-3"),
+        "resume_from_checkpoint": make_checkpoint(tmp_path, {"seed": 2}),
     }
 
     with pytest.raises(InputError, match=f"--{name}: .* is inside the output folder"):
@@ -96,11 +99,7 @@ def test_an_overwriting_command_knows_its_own_run(tmp_path, changes, known):
 def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
     schedule = {"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 2}
     recorded = {"seed": 3, "optimizer": {"learning_rate": 1e-3}, "schedule": schedule}
-    (tmp_path / "temporary").mkdir()
-    checkpoint_files.commit(
-        tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
-    )
-    named = str(tmp_path / "checkpoint-3")
+    named = make_checkpoint(tmp_path, recorded)
 
     def begin(folder, **changed):
         args = PreTrainingArguments(str(tmp_path / folder), resume_from_checkpoint=named, use_cpu=True, bf16=False)
@@ -121,11 +120,7 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
 def test_a_run_with_phases_does_not_become_longer(tmp_path):
     examples = {"long_seq_length": 64}
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
-    (tmp_path / "temporary").mkdir()
-    checkpoint_files.commit(
-        tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
-    )
-    named = str(tmp_path / "checkpoint-3")
+    named = make_checkpoint(tmp_path, recorded)
     args = PreTrainingArguments(str(tmp_path / "out"), resume_from_checkpoint=named, use_cpu=True, bf16=False)
     try:
         assert output_folder.start(args, recorded).checkpoint == named
