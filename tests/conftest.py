@@ -7,6 +7,7 @@ that run them. It loads this module too, and they would start five seconds later
 import gc
 import os
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 
@@ -63,6 +64,12 @@ def pytest_collection_finish() -> None:
     from helpers.many_runs import prepare_for_many_runs
 
     prepare_for_many_runs()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory):
+    """Where pytest removes them: a run that is killed leaves the plans of its windows to its next start."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

@@ -37,25 +37,13 @@ def train(
 ) -> tuple[dict, list[float]]:
     """The update of each parameter, and the logged losses."""
     args = PreTrainingArguments(
-        output_dir=str(out / f"run-{steps}"),
-        max_steps=steps,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulation,
-        learning_rate=lr,
-        muon_learning_rate=lr,
-        optim="muon" if optim == "muon" else "adamw_torch_fused",
-        weight_decay=0.0,
-        lr_scheduler_type="constant",
-        warmup_steps=0,
-        max_grad_norm=0.0,
-        logging_steps=1,
-        save_strategy="steps" if steps > 1 else "no",
-        save_steps=steps,
-        disable_tqdm=True,
-        report_to="none",
-        bf16=bf16,
+        str(out / f"run-{steps}"), max_steps=steps, per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation, learning_rate=lr, muon_learning_rate=lr,
+        optim="muon" if optim == "muon" else "adamw_torch_fused", weight_decay=0.0, lr_scheduler_type="constant",
+        warmup_steps=0, max_grad_norm=0.0, logging_steps=1, save_strategy="steps" if steps > 1 else "no",
+        save_steps=steps, disable_tqdm=True, report_to="none", bf16=bf16,
         use_cpu=torch.accelerator.is_available(),  # elsewhere it must be found out
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     family = transformers if stock else sys.modules[BertForPreTraining.__module__]
     model = family.BertForPreTraining(tiny_config(dropout=0.0))

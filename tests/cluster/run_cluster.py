@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from faults.subject import Subject
+from helpers.corpora import everything
 
 from cluster import hosts
 
@@ -299,12 +300,8 @@ def prepared_in_parts(bench: Bench) -> str:
 
     one = [sys.executable, "recipes/prepare.py", *words, "--output_dir", str(whole)]
     subprocess.run(one, cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True)
-    assert contents(folder) == contents(whole)
+    assert everything(folder) == everything(whole)
     return "two tasks of an array: the bytes of one process"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 # ---- Ray
@@ -319,12 +316,10 @@ def ray_train(bench: Bench) -> str:
         "--workers",
         "2",
         "--storage",
-        str(bench.work / "ray-records"),
+        f"{bench.work}/ray-records",
     ]
-    recipe, *options = bench.words(folder)
-    done = subprocess.run(
-        [*words, recipe, *options], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=400
-    )
+    command = [*words, *bench.words(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=400)
     assert bench.same(folder), done.stderr[-3000:]
     return "two workers: the same bytes"
 

@@ -86,6 +86,7 @@ def restart_with_preload(work: Path) -> None:
 
     paths = os.pathsep.join([*PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, **ENVIRONMENT, "FAULTS_CALLS": str(library), "PYTHONPATH": paths}
+    environment["TMPDIR"] = str(work)  # a killed run leaves the plans of its windows
     if library:
         environment["LD_PRELOAD"] = str(library)
 

@@ -14,10 +14,11 @@ from bert_hf.training import output_folder
 from bert_hf.training.pretraining import pretraining_identity
 from bert_hf.training.run_fingerprint import differences
 
-OLD = {  # what version 0.1.0 recorded of the run below
-    "optimizer": [0.0005, 0.9, 0.999, 1e-06, 0.01, 1.0, True, "OptimizerNames.ADAMW_TORCH_FUSED", False, False],
-    "schedule": [8, 3.0, 10000, "SchedulerType.LINEAR", False],
-}
+
+@pytest.fixture(autouse=True)
+def released():
+    yield
+    output_folder.release_lock()
 
 
 def identity(config, folder, rate=5e-4, examples=None, checkpoint=None, **changes):
