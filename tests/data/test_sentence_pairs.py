@@ -5,12 +5,7 @@ from hypothesis import strategies as st
 
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
 from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
-from bert_hf.data.examples.sentence_pairs import (
-    exchange_segments,
-    gather_chunks,
-    truncate,
-    truncated_lengths,
-)
+from bert_hf.data.examples.sentence_pairs import exchange_segments, gather_chunks, truncate, truncated_lengths
 
 NEXT_SENTENCE = OBJECTIVES[True]
 IS_NEXT, NOT_NEXT = 0, 1  # literal values, with Google's and transformers' meaning

@@ -157,11 +157,7 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path, caplog):
     [
         ("cola", {"dev": None}, "dev.tsv: no such file; add it"),
         ("cola", {"train": "g1\t1\t\tFine.\ng1\t1\tFine.\n"}, "train.tsv:2: 3 fields instead of 4"),
-        (
-            "cola",
-            {"train": "g1\tyes\t\tFine.\n"},
-            "train.tsv:1: unknown label 'yes'; the known ones: unacc",
-        ),
+        ("cola", {"train": "g1\tyes\t\tFine.\n"}, "train.tsv:1: unknown label 'yes'; the known ones: unacc"),
         ("sst2", {"train": "sentence\tlabel\na\tb\t1\n"}, "train.tsv:2: 3 fields instead of 2"),
         ("sst2", {"dev": ""}, "dev.tsv: contains no rows"),
         (

@@ -19,13 +19,7 @@ from bert_hf.finetuning.spans import SpanTask
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Answer, Question, read_questions
 from bert_hf.finetuning.squad.metric import exact_and_f1
-from bert_hf.finetuning.squad.windows import (
-    ContextTokens,
-    WindowCollator,
-    WindowShape,
-    answer_tokens,
-    make_windows,
-)
+from bert_hf.finetuning.squad.windows import ContextTokens, WindowCollator, WindowShape, answer_tokens, make_windows
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
 TINY = tiny_tokenizer()

@@ -14,13 +14,7 @@ from bert_hf.finetuning import fold_files
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splits import (
-    folds,
-    held_out,
-    number_strata,
-    row_strata,
-    split_rows,
-)
+from bert_hf.finetuning.splits import folds, held_out, number_strata, row_strata, split_rows
 
 PARTS = ("train", "validation", "test")
 
