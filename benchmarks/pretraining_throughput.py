@@ -149,10 +149,39 @@ def _plain_dropout(self, input, residual=None):
     return dropped if residual is None else dropped + residual
 
 
+class _DropoutAddInOneProduct(functional._DropoutAdd):
+    """Until November 2026 `addcmul` added the residual in bf16, too: it first converts both factors to fp32."""
+
+    @staticmethod
+    def forward(ctx, x, residual, p):
+        mask = functional.keep_mask(x.shape, p, x.dtype)
+        ctx.save_for_backward(mask)
+        ctx.p, ctx.has_residual = p, residual is not None
+        return torch.addcmul(
+            x.new_zeros(()) if residual is None else residual, x, mask, value=functional.keep_scale(p)
+        )
+
+
+class _FunctionOfEachGroup:
+    """Until November 2026 autograd concatenated the outputs and the gradients of the groups."""
+
+    grouped = unpadded_attention._GroupedAttention
+
+    @classmethod
+    def apply(cls, query, key, value, groups, p, scaling):
+        queries, keys, values = (
+            x.split([group[0] * group[column] for group in groups]) for x, column in ((query, 2), (key, 1), (value, 1))
+        )
+        each = zip(queries, keys, values, groups, strict=True)
+        return torch.cat([cls.grouped.apply(q, k, v, [group], p, scaling) for q, k, v, group in each])
+
+
 _PYTORCH_ATTENTION = SimpleNamespace(apply=unpadded_attention._pytorch_attention)
 _EXACT_SHAPES = ((unpadded_attention, "_ROW_MULTIPLE", 1),)
 _BIAS_APART = ((functional, "_linear", F.linear), (functional, "_linear_without_gradient", F.linear))
 _WHOLE_SOFTMAX = ((functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),)
+_ONE_PRODUCT = ((functional, "_DropoutAdd", _DropoutAddInOneProduct),)
+_EACH_GROUP = ((unpadded_attention, "_GroupedAttention", _FunctionOfEachGroup),)
 
 WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each part
     "nothing": (),
@@ -162,7 +191,9 @@ WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each pa
     "softmax in the cache": _WHOLE_SOFTMAX,
     "few shapes of attention": _EXACT_SHAPES,
     "bias in the product": _BIAS_APART,
-    "the last three": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART),
+    "one attention of all groups": _EACH_GROUP,
+    "residual added apart": _ONE_PRODUCT,
+    "the last five": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART, *_EACH_GROUP, *_ONE_PRODUCT),
     "cheap dropout": ((functional.DropoutAdd, "forward", _plain_dropout),),
     "attention with dropout": ((unpadded_attention, "_GroupedAttention", _PYTORCH_ATTENTION),),
 }

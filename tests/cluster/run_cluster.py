@@ -263,6 +263,9 @@ def slurm_time_limit(bench: Bench) -> str:
     longer = {"max_steps": 3000, "save_steps": 3000, "eval_steps": 3000}  # longer than a minute
     reference = bench.run_reference(**longer)
     job = submit(bench, folder, "--time=1", "--signal=USR1@20", **longer)
+    wait_for(lambda: restarts(job) > 0, 180, "the requeued job")
+    # One stop is enough, however slow the machine is
+    hosts.slurm("scontrol", "update", f"JobId={job}", "TimeLimit=30")
     log = finishes(job, folder, reference, 900)
     assert "stopped: SIGUSR1" in log, log
     return f"requeued {restarts(job)} times, the same bytes"
