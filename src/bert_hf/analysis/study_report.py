@@ -18,7 +18,7 @@ from bert_hf.training.command_line import command_line
 
 TABLE, PAGE, PICTURE = "study.csv", "study.md", "learning_curve.png"
 
-_CLOCK = ("_runtime", "_per_second", "_time")
+_CLOCK = ("_runtime", "_per_second", "_preparation_time")
 _BASELINE = "baseline_"
 
 

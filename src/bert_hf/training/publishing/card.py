@@ -114,7 +114,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
 
 def _results(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
     """(column, metric, value) of all finite metrics that are not times or counts."""
-    timing = ("_runtime", "_per_second", "_samples", "_time")
+    timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
     results = []
     for name, value in metrics.items():
         match = _METRIC.fullmatch(name)
