@@ -416,8 +416,8 @@ class ResumableTrainer(Trainer):
         """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself: as `_copy_model`."""
         files: dict[str, Callable[[Any], None]] = {}
         if self.args.should_save:
-            callbacks: Any = [*self.callback_handler.callbacks, self.control]
-            exported = [each for each in callbacks if isinstance(each, ExportableState)]
+            callbacks = [*self.callback_handler.callbacks, self.control]
+            exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
             self.state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
             # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
             given = {name: getattr(self.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
