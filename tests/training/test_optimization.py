@@ -16,7 +16,7 @@ from bert_hf.training.optimization.optimizers import (
     optimizer_identity,
     parameter_groups,
 )
-from bert_hf.training.optimization.schedules import SCHEDULES, Schedule
+from bert_hf.training.optimization.schedules import SCHEDULES
 
 
 def arguments(folder, name):
@@ -130,8 +130,7 @@ def test_an_optimizer_and_a_schedule_are_one_entry_each(tmp_path, tokenizer, mon
         card=lambda args: f"mine ({args.adam_beta1})",
     )
     monkeypatch.setitem(OPTIMIZERS, "mine", entry)
-    halved = Schedule(lambda optimizer, warmup, total, kwargs: LambdaLR(optimizer, lambda step: 0.5))
-    monkeypatch.setitem(SCHEDULES, "halved", halved)
+    monkeypatch.setitem(SCHEDULES, "halved", lambda optimizer, *_: LambdaLR(optimizer, lambda step: 0.5))
 
     trainer = make(tmp_path, tokenizer, steps=2, optim="mine", lr_scheduler_type="halved", logging_steps=1)
     trainer.train()

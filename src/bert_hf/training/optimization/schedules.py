@@ -1,7 +1,6 @@
 """The learning rate schedules of --lr_scheduler_type: one table of transformers' own and ours."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,26 +15,11 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import option_text
 from bert_hf.training.run_fingerprint import settings
 
-
-@dataclass(frozen=True)
-class Schedule:
-    """One value of --lr_scheduler_type.
-
-    Args:
-        make: (optimizer, warm-up steps, steps of the run, --lr_scheduler_kwargs) → the scheduler. Add a schedule by
-            writing this function.
-        warms_up: it uses the warm-up steps.
-    """
-
-    make: Callable[[Optimizer, int, int, dict], Any]
-    warms_up: bool = True
+# (optimizer, warm-up steps, steps of the run, --lr_scheduler_kwargs) → the scheduler
+Schedule = Callable[[Optimizer, int, int, dict], Any]
 
 
-def _from_transformers(name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
-    return get_scheduler(name, optimizer, warmup_steps, total_steps, kwargs)
-
-
-def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict | None = None) -> LambdaLR:
+def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> LambdaLR:
     """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
 
     With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
@@ -47,7 +31,7 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
             return step / max(1, warmup_steps)
         return max(0.0, 1.0 - step / max(1, total_steps))
 
-    return LambdaLR(optimizer, share, **(kwargs or {}))
+    return LambdaLR(optimizer, share, **kwargs)
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
@@ -68,27 +52,25 @@ def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: in
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
 
 
+# By the name in --lr_scheduler_type. Add a schedule by writing its function.
 SCHEDULES: dict[str, Schedule] = {
-    **{each.value: Schedule(partial(_from_transformers, each.value)) for each in SchedulerType},
-    **{
-        name: Schedule(partial(_from_transformers, name), warms_up=False)
-        for name in ("constant", "reduce_lr_on_plateau", "greedy")
-    },
-    "warmup_stable_decay": Schedule(warmup_stable_decay),
-    "bert_linear": Schedule(bert_linear),
+    **{each.value: partial(get_scheduler, each.value) for each in SchedulerType},
+    "warmup_stable_decay": warmup_stable_decay,
+    "bert_linear": bert_linear,
 }
+_WITHOUT_WARM_UP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
     """The schedule that --lr_scheduler_type names, for a run of `total_steps`."""
-    schedule = SCHEDULES[option_text(args.lr_scheduler_type)]
+    name = option_text(args.lr_scheduler_type)
     warmup = args.get_warmup_steps(total_steps)
-    if schedule.warms_up and warmup >= total_steps:
+    if name not in _WITHOUT_WARM_UP and warmup >= total_steps:
         logger.warning(
             f"! {warmup:,} steps of warm-up in a run of {total_steps:,}: the learning rate never reaches its peak; "
             "use a share of the steps, as in --warmup_steps 0.01"
         )
-    return schedule.make(optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
+    return SCHEDULES[name](optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
 
 
 def schedule_identity(args: Any) -> dict[str, Any]:
@@ -105,7 +87,7 @@ def check_schedule(args: Any, kwargs: dict | None) -> None:
     rate = 1.0 if args.learning_rate is None else args.learning_rate  # fine-tuning chooses it later, and checks again
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
     try:
-        SCHEDULES[name].make(optimizer, 0, 1_000_000_000, dict(kwargs or {}))
+        SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(kwargs or {}))
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
         raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="fix them") from None
