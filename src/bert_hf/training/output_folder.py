@@ -133,7 +133,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
-    newest = checkpoint_files.newest_verified(folder, check=check, identity=identity)
+    newest = checkpoint_files.newest_verified(folder, check=check)
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shards import COUNTS, FORMAT, MANIFEST
+from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
@@ -142,15 +142,12 @@ def _read_manifest(storage: ShardStorage) -> dict:
     try:
         manifest = json.loads(path.read_bytes())
         for entry in manifest["shards"]:
-            counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *COUNTS))
             # Both become parts of file names
-            if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
+            if not (_SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
                 raise ValueError(f"invalid entry {entry['file']!r}")
 
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
-        if not isinstance(manifest["fingerprint"], str):
-            raise ValueError("no fingerprint")
         storage.check(manifest["shards"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "run the prepare.py command again, which completes it"

@@ -22,7 +22,6 @@ from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.training.distributed import Ranks
-from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
@@ -118,26 +117,20 @@ def _is_regular(path: Path) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def verify(folder: Path, identity: dict | None = None) -> dict:
+def verify(folder: Path) -> dict:
     """Compares every file of a checkpoint with its manifest, and returns the manifest.
-
-    Args:
-        identity: of the run that the checkpoint must be of.
 
     Raises:
         DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
-            not in the manifest; the step is not that of the folder's name; it is another run's.
+            not in the manifest; the step is not that of the folder's name.
     """
     path = folder / MANIFEST
     manifest = read_json_object(path) if _is_regular(path) else None
     if manifest is None or manifest.get("sha256") != _digest(manifest):
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
-    # Step and run
     if step_of(folder) not in (-1, manifest.get("step")):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
-    if identity is not None and differences(manifest.get("identity") or {}, identity):
-        raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
 
     _compare(folder, manifest["files"])
     return manifest
@@ -199,7 +192,6 @@ def newest_verified(
     run: Path,
     report: Callable[[str], object] = logger.warning,
     check: Callable[[Path], object] = lambda folder: None,
-    identity: dict | None = None,
 ) -> Path | None:
     """The newest checkpoint that verifies; a damaged one is reported and skipped.
 
@@ -208,14 +200,13 @@ def newest_verified(
     Args:
         report: called with one line for each damaged checkpoint.
         check: called with a folder that verifies; may raise `DamagedCheckpoint`.
-        identity: of the run that it must be of.
     """
     for leftover in run.glob(TEMPORARY + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
     for folder in checkpoints(run):
         try:
-            verify(folder, identity)
+            verify(folder)
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
