@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         model, args, collator, examples, evaluation, tokenizer,
         long_eval_dataset=long, facts={"identity": identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, long)
+    report = PreTrainingReport(trainer, corpus_args, example_args, corpus)
     report.print_start(resumed=run_start.checkpoint is not None)
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to)

@@ -49,7 +49,8 @@ def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
     monkeypatch.setattr(pretraining_report, "pretraining_baselines", lambda *args: {"measured": "here"})
     monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
     for rank, measured in enumerate(("here", "elsewhere")):
-        report = PreTrainingReport(Mock(), SimpleNamespace(process_index=rank), *[Mock()] * 7)
+        trainer = Mock(args=SimpleNamespace(process_index=rank))
+        report = PreTrainingReport(trainer, Mock(), Mock(), Mock())
         report.print_start(resumed=True)
         assert report.baselines == {"measured": measured}
 

@@ -3,9 +3,10 @@
 import json
 import shlex
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -31,35 +32,33 @@ class PreTrainingReport:
     """Prints and saves the metrics of a run, together with those of its baselines."""
 
     trainer: PreTrainer
-    args: PreTrainingArguments
     corpus_args: CorpusArguments
     example_args: ExampleArguments
-    model: PreTrainedModel
-    collator: DataCollatorForPreTraining
     corpus: Corpus  # to train on
-    evaluation: PreTrainingExamples  # held out
-    long: PreTrainingExamples | None  # held out, of the longer length
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
     def print_start(self, *, resumed: bool) -> None:
         """Prints banner and corpus report, and measures the baselines, on rank 0 alone. Called by all ranks."""
         logger.info(self._banner())
-        if self.args.process_index == 0 and not resumed:
-            print(*short_report(corpus_findings(self.corpus, self.collator.tokenizer)), sep="\n", flush=True)
+        trainer: Any = self.trainer
+        first = trainer.args.process_index == 0
+        if first and not resumed:
+            findings = corpus_findings(self.corpus, trainer.processing_class)
+            print(*short_report(findings), sep="\n", flush=True)
 
-        first = self.args.process_index == 0
-        measured = pretraining_baselines(self.evaluation, self.collator, self.corpus) if first else {}
+        measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
         self.baselines = rank0_value(measured)
-        self.trainer.add_callback(HeldOutBefore(self.baselines))
+        trainer.add_callback(HeldOutBefore(self.baselines))
 
     def _banner(self) -> str:
-        args, config = self.args, self.model.config
+        args = self.trainer.args
+        model: Any = self.trainer.network
         mean_length = sum(share * length for length, share in self.example_args.lengths())
         tokens = round(args.max_steps * global_batch_size(args) * mean_length)
         passes = tokens / max(1, self.corpus.tokens)
         return (
-            f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "
-            f"{self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}\n"
+            f"model: {model.config.num_hidden_layers} layers × {model.config.hidden_size}, "
+            f"{model.num_parameters():,} parameters, vocabulary {model.config.vocab_size:,}\n"
             f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
             f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
             f"machine: {run.describe_machine(args)}"
@@ -71,26 +70,26 @@ class PreTrainingReport:
         Args:
             trained: metrics of the training. after: of the held-out examples.
         """
-        args = self.args
+        trainer: Any = self.trainer
+        args, tokenizer = trainer.args, trainer.processing_class
         card = pretraining_card(
-            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
+            args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus,
             run.describe_machine(args), command_line(),
         )  # fmt: skip
-        card.example = masked_sentence(self.evaluation, self.collator.tokenizer)
+        card.example = masked_sentence(trainer.eval_dataset, tokenizer)
         run.finish(
-            self.trainer,
+            trainer,
             trained,
-            identity=self.trainer.facts["identity"],
+            identity=trainer.facts["identity"],
             card=card,
             push_to=push_to,
-            metrics={"eval": after | perplexity(after, self.evaluation, self.collator.tokenizer)},
+            metrics={"eval": after | perplexity(after, trainer.eval_dataset, tokenizer)},
             baselines=self.baselines,
         )
 
         if args.process_index == 0:
-            report_heldout("after", after, self.baselines, self.long)
-            state = self.trainer.state
-            print(trained_line(state.global_step, trained) + _change(state.log_history, after))
+            report_heldout("after", after, self.baselines, trainer.long_eval_dataset)
+            print(trained_line(trainer.state.global_step, trained) + _change(trainer.state.log_history, after))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
             model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(folder_of(args)), card.example))
             code = f'print(*pipeline("fill-mask", {model})({sentence}), sep="\\n")'
