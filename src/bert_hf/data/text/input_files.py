@@ -87,8 +87,7 @@ def _expand_path(pattern: str) -> list[str]:
         paths = sorted(glob.glob(pattern, recursive=True))
 
     for path in paths:
-        if check_input_file(path, _REMEDY).stat().st_size == 0:
-            raise InputError("the file is empty", where=path, remedy="give a file that contains text")
+        check_input_file(path, _REMEDY)
     return paths
 
 
