@@ -39,11 +39,13 @@ def test_other_errors_are_not_hidden():
 
 PRINTS = """
 import sys
+from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 
 @one_line_errors
 def main(lines):
     for number in range(lines):
+        logger.info("a line of the log")
         print("line", number)
     return 0
 

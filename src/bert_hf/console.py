@@ -25,6 +25,11 @@ class _StandardOutput(logging.StreamHandler):
         with tqdm.external_write_mode():
             super().emit(record)
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drops a line that cannot be written, in place of logging's traceback; raises other errors."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            raise
+
 
 # DeepSpeed's notices, such as that it found no accelerator: the run's own banner names the device
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
