@@ -204,6 +204,8 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
     try:
         yield
     except Exception as error:
+        if workers and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler may raise in here, or in the way out
         resumes = f"after step {current_step()}; the same command resumes from the newest checkpoint"
         line = error_line(error)
 
