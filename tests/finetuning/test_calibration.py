@@ -8,12 +8,11 @@ import torch
 from helpers.classified_rows import classify, write_classified
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import brier_score_loss, log_loss
-from torch import nn
 from transformers import pipeline
 
 from bert_hf.finetuning import calibration
 from bert_hf.finetuning import run as finetuning_run
-from bert_hf.finetuning.calibration import describe_calibration, divide_logits, fit_temperature, probability_metrics
+from bert_hf.finetuning.calibration import describe_calibration, fit_temperature, probability_metrics
 
 
 def drawn(seed: int, rows: int = 400, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -41,13 +40,6 @@ def test_no_temperature_without_a_gain_or_rows():
 def test_rows_without_a_mistake_do_not_make_a_model_certain():
     logits, _ = drawn(2)
     assert fit_temperature(logits, logits.argmax(-1)) == pytest.approx(0.5, abs=0.01)
-
-
-def test_a_layer_s_logits_are_divided():
-    layer, inputs = nn.Linear(4, 2), torch.randn(5, 4)
-    expected = layer(inputs) / 3
-    divide_logits(layer, 3)
-    torch.testing.assert_close(layer(inputs), expected)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

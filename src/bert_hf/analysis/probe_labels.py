@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, f1_score
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -30,7 +31,6 @@ LABELS = (10, 50, 100, 500)  # labelled rows of the frozen features
 FINE_TUNED = 100  # labelled rows of the fine-tuning
 STEPS = 200  # of the fine-tuning
 Text = tuple[str, str]  # a text and the second one of a pair, else ""
-_C = 0.1  # of the logistic regression on standardised states
 
 
 def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> int:
@@ -59,10 +59,15 @@ def frozen_features(
     names = order_labels(Counter(label for rows in folds for _, label in rows["test"]))  # all rows, each once
     texts = sorted({text for rows in folds for text, _ in (*rows["train"], *rows["test"])})
     place = {text: number for number, text in enumerate(texts)}
-    states = {}
+
+    # The values of all texts, what makes features of them, and C of the logistic regression
+    joined = np.array([" ".join(text) for text in texts], object)
+    methods: dict[str, tuple[np.ndarray, Any, float]] = {}
     for name, model in networks.items():
         extractor = FeatureExtractor(model, tokenizer, [model.config.num_hidden_layers], "mean", length)
-        [states[name]] = extractor.states(extractor.encode(texts))
+        [states] = extractor.states(extractor.encode(texts))
+        methods[name] = states, StandardScaler(), 0.1
+    methods |= {f"tfidf_{kind}": (joined, tfidf(kind), 10.0) for kind in ("words", "characters")}
 
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     most = max(count for count in LABELS if count <= min(len(rows["train"]) for rows in folds))
@@ -74,13 +79,10 @@ def frozen_features(
         for count in (count for count in LABELS if count <= most):
             drawn = order[:count]
             train = [place[rows["train"][row][0]] for row in drawn]
-            for name, vectors in states.items():
-                scores[name][count].append(_linear(vectors[train], classes[drawn], vectors[test], truth))
-            for kind in ("words", "characters"):
-                vectorizer = tfidf(kind)
-                inputs = vectorizer.fit_transform([" ".join(texts[row]) for row in train])
-                others = vectorizer.transform([" ".join(texts[row]) for row in test])
-                scores[f"tfidf_{kind}"][count].append(_score(inputs, classes[drawn], others, truth, 10.0))
+            for name, (values, features, c) in methods.items():
+                model = make_pipeline(features, LogisticRegression(C=c, class_weight="balanced", max_iter=2000))
+                model.fit(values[train], classes[drawn])
+                scores[name][count].append(_score(model, values[test], truth))
 
     return {
         "metric": "average precision" if len(names) == 2 else "macro F1",
@@ -100,17 +102,11 @@ def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
     return {"train": parts["train"] + parts["validation"], "test": parts["test"]}
 
 
-def _linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, truth: np.ndarray) -> float:
-    scaler = StandardScaler()
-    return _score(scaler.fit_transform(inputs), labels, scaler.transform(others), truth, _C)
-
-
-def _score(inputs, labels: np.ndarray, others, truth: np.ndarray, c: float) -> float:
+def _score(model: Pipeline, inputs: np.ndarray, truth: np.ndarray) -> float:
     """Average precision of the second class, the positive one, or macro F1 of more classes."""
-    model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000).fit(inputs, labels)
     if len(model.classes_) == 2 and len(np.unique(truth)) <= 2:
-        return float(average_precision_score(truth == model.classes_[1], model.decision_function(others)))
-    return float(f1_score(truth, model.predict(others), average="macro"))
+        return float(average_precision_score(truth == model.classes_[1], model.decision_function(inputs)))
+    return float(f1_score(truth, model.predict(inputs), average="macro"))
 
 
 # ---- fine-tuning

@@ -94,7 +94,7 @@ def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
     current = others
     for word in argv:
         if word.startswith("--"):
-            current = ours if _option_name(word) in names else others
+            current = ours if word[2:].partition("=")[0] in names else others
         current.append(word)
     return ours, others
 
@@ -159,7 +159,7 @@ class Study:
         taken = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if study_args.folds_dir else ())}
         for argv in (recipe_argv, *(model.argv for model in self.models)):
             for word in argv:
-                if word.startswith("--") and _option_name(word) in taken:
+                if word.startswith("--") and word[2:].partition("=")[0] in taken:
                     hint = "use --seeds, --models, --train_sizes and --folds_dir"
                     raise InputError("set by the study", where=word, remedy=hint)
 
@@ -215,7 +215,10 @@ class Study:
             gc.collect()  # a Trainer and its callbacks refer to each other
             if code:
                 return code
-            _remove_weights(run)
+            for checkpoint in run.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+            for path in [*run.glob("*.safetensors*"), *run.glob("svm.npz")]:  # one file, or shards and their index
+                path.unlink()
 
         self.rows.append(read_cell(cell, run))
         if len(self.rows) == 1:
@@ -341,18 +344,6 @@ def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
         hint = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
         raise InputError("no folds found", where=folder, remedy=hint)
     return tuple(sorted(numbers))
-
-
-def _option_name(word: str) -> str:
-    """`seed` of `--seed=1`."""
-    return word[2:].partition("=")[0]
-
-
-def _remove_weights(run: Path) -> None:
-    for checkpoint in run.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    for path in [*run.glob("*.safetensors*"), *run.glob("svm.npz")]:  # one file, or shards and their index
-        path.unlink()
 
 
 def json_lines(path: Path) -> list[str]:

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
-from torch import nn
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
@@ -43,13 +41,6 @@ def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
 def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """(N,) negative log probability of each target."""
     return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
-
-
-def divide_logits(classifier: nn.Linear, temperature: float) -> None:
-    """Divides the logits of a layer, in place: weights and bias."""
-    with torch.no_grad():
-        for parameter in classifier.parameters():
-            parameter.div_(temperature)
 
 
 # ---- what the probabilities are worth

@@ -229,7 +229,8 @@ class ClassificationTask(DownstreamTask):
         self._temperature = 1.0 if network is None else calibration.fit_temperature(logits, targets)
         lines = ["calibration: none, the weights stay as they are"]
         if self._temperature != 1:
-            calibration.divide_logits(network.classifier, self._temperature)
+            for parameter in network.classifier.parameters():
+                parameter.data.div_(self._temperature)
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
 
         logits = logits / self._temperature
