@@ -247,9 +247,8 @@ class ClassificationTask(DownstreamTask):
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
         if self.regression:
             return []
-        judged = {
-            each: self._judged(each, predictions[each]) for each in predictions if self.targets(each) is not None
-        }
+        labelled = [each for each in predictions if self.targets(each) is not None]
+        judged = {each: self._judged(each, predictions[each]) for each in labelled}
         rows, _, predicted, targets = judged[part]
         logits = self.logits(part, predictions[part])
 

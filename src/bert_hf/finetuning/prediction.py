@@ -394,9 +394,7 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
     """
     config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
     kind = _kind_of(config.get("architectures") or ["BertModel"], where)
-    model, tokenizer, new = open_network(where, kind.auto_class, ("classifier.", "qa_outputs."), tokenizer)
-    if new:
-        raise InputError(f"not fine-tuned: it lacks {new[0]}", where=where, remedy="give a fine-tuned checkpoint")
+    model, tokenizer, _ = open_network(where, kind.auto_class, (), tokenizer)
     return make_predictor(model, tokenizer, **options)
 
 
