@@ -31,10 +31,9 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
 
 
 def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    def log_loss(exponent: float) -> float:
-        return float(_losses(logits / np.exp(exponent), targets).mean())
-
-    result: Any = minimize_scalar(log_loss, bounds=np.log(_LIMITS), method="bounded")
+    result: Any = minimize_scalar(
+        lambda exponent: _losses(logits / np.exp(exponent), targets).mean(), bounds=np.log(_LIMITS), method="bounded"
+    )
     return float(np.exp(result.x))
 
 

@@ -83,14 +83,11 @@ def _write(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> None
 
 
 def measures(inputs: Any, logits: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
-    """Tokens of each input, share of them that are no whole word of the vocabulary, and the score of each row.
-
-    The score is the highest probability, or the number of a regression.
-    """
+    """Tokens of each input, share of them that are no whole word of the vocabulary, and the highest probability."""
     vocabulary = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     parts = np.array([token.startswith("##") or token == tokenizer.unk_token for token in vocabulary])
     unknown = [parts[ids].mean() for ids in inputs["input_ids"]]
-    score = softmax(logits, axis=-1).max(-1) if logits.shape[-1] > 1 else logits[:, 0]
+    score = softmax(logits, axis=-1).max(-1)
     return {"tokens": np.array(inputs["length"]), "unknown words": np.round(unknown, 4), "score": np.round(score, 4)}
 
 

@@ -61,7 +61,6 @@ def export_onnx(
     if isinstance(model, BiLstmTagger):
         problem = "a tagger on frozen features cannot be exported"
         raise InputError(problem, where=model.name_or_path, remedy="give a fine-tuned BERT")
-    model.eval()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         place = Path(temporary)
@@ -87,7 +86,7 @@ def export_onnx(
 def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
     inputs = _random_inputs(model, 2, min(8, length))
     sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
-    if _is_choice(model):
+    if inputs["input_ids"].dim() == 3:
         sizes[1] = torch.export.Dim("choices")
     sizes[len(sizes)] = torch.export.Dim("length", max=length)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
@@ -106,13 +105,9 @@ def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
     program.save(path)
 
 
-def _is_choice(model: PreTrainedModel) -> bool:
-    return type(model).__name__.endswith("ForMultipleChoice")
-
-
 def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str, Tensor]:
     """Inputs of random tokens; the sequences have different lengths."""
-    shape = (batch, 3, length) if _is_choice(model) else (batch, length)
+    shape = (batch, 3, length) if type(model).__name__.endswith("ForMultipleChoice") else (batch, length)
     random = torch.Generator().manual_seed(batch * 1000 + length)
     ids = torch.randint(model.config.vocab_size, shape, generator=random)
     ends = torch.randint(1, length + 1, shape[:-1], generator=random)
