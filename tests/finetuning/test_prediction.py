@@ -134,13 +134,15 @@ def test_choices_are_those_of_a_stock_forward(tmp_path):
 
 
 def test_words_for_masks_are_those_of_the_stock_pipeline(tmp_path):
-    save(tmp_path / "model", "PreTraining")
+    model, tokenizer = save(tmp_path / "model", "PreTraining")
     stock = transformers.pipeline("fill-mask", str(tmp_path / "model"))
     found = predict(tmp_path / "model", ["w1 [MASK] w3", "w4", "[MASK] [MASK]"])
     [best, *_] = stock("w1 [MASK] w3")
     assert found[0]["words"] == [best["token_str"]]
     assert found[0]["scores"] == [pytest.approx(best["score"], abs=1e-5)]
     assert [len(row["words"]) for row in found] == [1, 0, 2]
+    [in_memory] = predict(model, ["w1 [MASK] w3"], tokenizer)  # with the head for pairs
+    assert in_memory["words"] == found[0]["words"]
 
 
 def test_a_model_without_a_head_is_refused(tmp_path):

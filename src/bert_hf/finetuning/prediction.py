@@ -206,7 +206,7 @@ class MaskPredictor(TextPredictor):
         """(masks of the batch, vocabulary): the head reads the masks alone."""
         network: Any = self.model
         states = network.base_model(**batch).last_hidden_state
-        return network.cls(states[batch["input_ids"] == self.tokenizer.mask_token_id])
+        return network.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
 
     def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
         texts, pairs = zip(*items, strict=True)
