@@ -29,7 +29,8 @@ from bert_hf.finetuning.near_duplicates import describe_groups, near_duplicate_g
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_to_split)
+    required = ("train_file", "output_dir")
+    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_to_split, required=required)
     if options is None:  # --check
         return 0
     split_args, output_args = options

@@ -16,7 +16,7 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
-from bert_hf.errors import InputError, mask_secrets
+from bert_hf.errors import mask_secrets
 from bert_hf.finetuning.labelled_texts import (
     REGRESSION,
     Columns,
@@ -26,7 +26,7 @@ from bert_hf.finetuning.labelled_texts import (
     read_labelled,
 )
 from bert_hf.finetuning.splits import folds, row_strata, split_rows
-from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, require_output_dir, take_lock
+from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")
@@ -34,10 +34,8 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """The rows that are to be split."""
-    if not split_args.train_file:
-        raise InputError("no training data", where="--train_file", remedy="give files of labelled rows")
     columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    rows = read_labelled(split_args.train_file, columns, split_args.encoding)
+    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()
@@ -48,7 +46,7 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
 
 def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> Iterator[str]:
     """Reads the rows and tries the folder, as `split.py` does at its start; for `--check`."""
-    yield check_writable(require_output_dir(output_args.output_dir))
+    yield check_writable(str(output_args.output_dir))
     yield f"rows: {len(read_rows_to_split(split_args)):,}"
 
 
