@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_hf.config.files import check_input_file, decode_utf8, parse_json
-from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of, open_bytes
-from bert_hf.data.text.readers import whole_text
+from bert_hf.config.files import parse_json
+from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, mask_secrets
 
@@ -148,10 +147,7 @@ def read_by_id(path: str, *types: type) -> dict[str, Any]:
     return values
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str) -> Any:
     """The content of a JSON file, also .gz and .xz."""
-    if not is_url(path):
-        check_input_file(path)
-    with access_errors(path, remedy="check the file"), open_bytes(path) as file:
-        text = decode_utf8(file.read(), path).removeprefix("\ufeff")
+    text = "\n".join(line for _, line in read_lines(path))
     return parse_json(text, path, "check that the file is complete")
