@@ -164,11 +164,9 @@ class ChoiceTask(DownstreamTask):
         return ("accuracy", "loss")
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        assert isinstance(predictions, np.ndarray)
-        has_label = np.zeros(0, bool) if labels is None else labels != IGNORE_INDEX
-        if labels is None or not has_label.any():
-            return {}
-        return {"accuracy": float((predictions.argmax(1) == labels)[has_label].mean())}
+        has_label = np.asarray(labels) != IGNORE_INDEX
+        right = np.asarray(predictions).argmax(1) == labels
+        return {"accuracy": float(right[has_label].mean())}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         """`PART_predictions.tsv`: a row's index, its choice (index and text), and the row's file and line."""

@@ -123,8 +123,6 @@ def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
 
     (3, 9) in 8 → (3, 5); (6, 9) in 8 → (4, 4); (6, 9) in 9 → (4, 5), the longer one gets the odd token.
     """
-    if first + second <= available:
-        return first, second
     shorter = min(first, second, available // 2)
     return (available - shorter, shorter) if first > second else (shorter, available - shorter)
 
