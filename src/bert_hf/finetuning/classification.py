@@ -228,7 +228,7 @@ class ClassificationTask(DownstreamTask):
         # Probabilities first: the threshold is one of them
         self._temperature = 1.0 if network is None else calibration.fit_temperature(logits, targets)
         lines = ["calibration: none, the weights stay as they are"]
-        if self._temperature != 1:
+        if network is not None and self._temperature != 1:
             for parameter in network.classifier.parameters():
                 parameter.data.div_(self._temperature)
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]

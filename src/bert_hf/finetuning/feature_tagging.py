@@ -167,7 +167,7 @@ def word_logits(
     pieces = tokenize_words(sentences, tokenizer, longest)
     features = word_features(tagger, tokenizer, pieces, make_windows(pieces, longest, documents))
 
-    logits = np.full((len(pieces.empty), tagger.config.num_labels), np.nan, np.float32)
+    logits = np.full((len(pieces.empty), cast(int, tagger.config.num_labels)), np.nan, np.float32)
     for begin, end in itertools.pairwise(pieces.sentences):
         if begin < end:  # an LSTM reads at least one word
             states = features[None, begin:end].to(tagger.device)
