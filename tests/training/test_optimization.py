@@ -12,7 +12,6 @@ from bert_hf.training.optimization.optimizers import (
     Entry,
     check_optimizer,
     describe_optimizer,
-    make_optimizer,
     optimizer_identity,
     parameter_groups,
 )
@@ -93,25 +92,6 @@ def test_the_fused_form_is_the_plain_one_within_float32():
         torch.testing.assert_close(parameter.detach(), plain[number], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(state["exp_avg"], m[number], rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(state["exp_avg_sq"], v[number], rtol=1e-5, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["adamw_torch_fused", "bert_adam"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_is_left_out_on_the_device(tmp_path, config, name, bad):
-    model = BertForPreTraining(config)
-    optimizer = make_optimizer(model, arguments(tmp_path, name))
-
-    def step(value, found):
-        for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, value)
-        optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(found)
-        optimizer.step()
-        state = [x for parameter in model.parameters() for x in optimizer.state[parameter].values()]
-        return [x.detach().clone() for x in [*model.parameters(), *state]]
-
-    first = step(0.5, 0.0)
-    assert all(torch.equal(x, y) for x, y in zip(first, step(bad, 1.0), strict=True))
-    assert not any(torch.equal(x, y) for x, y in zip(first, step(0.25, 0.0), strict=True))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -67,14 +67,10 @@ class BertAdam(torch.optim.Optimizer):
 
     Without the correction the first steps are larger: at step one (1 − β₁)/√(1 − β₂) ≈ 3.2 times lr per coordinate
     where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction, but its fused AdamW
-    corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well, and where
-    `found_inf` is set (a tensor on the device, 1 where the gradient is not finite) it skips the update.
+    corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well.
 
     Source: google-research/bert@eedf571, optimization.py, AdamWeightDecayOptimizer.
     """
-
-    found_inf: Tensor | None = None
-    grad_scale: Tensor | None = None
 
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
@@ -108,8 +104,6 @@ class BertAdam(torch.optim.Optimizer):
             [],
             [_late_step(p.device) for p in parameters],
             fused=True,
-            grad_scale=self.grad_scale,
-            found_inf=self.found_inf,
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
