@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from bert_hf import BertForPreTraining
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize, share_out
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
 
 MUON = {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 3e-3}
@@ -64,16 +64,6 @@ def test_orthogonalized_is_the_matrix_with_singular_values_near_one(shape):
 
     assert ((lifted > 0.6) & (lifted < 1.3)).all()
     torch.testing.assert_close(rotated, torch.diag(rotated.diagonal()), atol=1e-9, rtol=0)
-
-
-def test_work_is_shared_out_by_cost():
-    assert share_out([1, 1, 1, 1], 2) == [0, 1, 0, 1]
-    assert share_out([1, 1, 8, 3, 3], 2) == [1, 1, 0, 1, 1]
-    assert share_out([5], 3) == [0]
-    layer = [1, 1, 1, 1, 4, 4]  # of BERT: four projections, two matrices four times as large
-    owners = share_out(layer * 12, 8)
-    loads = [sum(cost for cost, owner in zip(layer * 12, owners, strict=True) if owner == rank) for rank in range(8)]
-    assert loads == [18] * 8
 
 
 def test_matrices_of_the_encoder_and_nothing_else(tmp_path, config):

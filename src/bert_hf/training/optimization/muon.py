@@ -45,28 +45,25 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return x.T if rows > columns else x
 
 
-def orthogonalize_all(matrices: Iterable[Tensor], shapes: list[torch.Size], dtype: torch.dtype) -> Iterator[Tensor]:
+def orthogonalize_all(matrices: Iterable[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
     """`orthogonalize` of each matrix; the ranks of a run, which all have the same matrices, share the work.
 
-    Each rank computes a part of the results and sends them to the others, so n ranks need about 1/n of the time of
-    one, and all of them get the same bytes.
+    They take turns (each layer of a BERT has four small matrices and two large ones in the same order, so all have
+    about the same to do) and send each other the results: n ranks need about 1/n of the time of one.
 
     Args:
-        matrices: of these shapes, taken one by one, so that they need not be in memory together.
+        matrices: taken one by one, so that they need not be in memory together.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         yield from (orthogonalize(matrix, dtype) for matrix in matrices)
         return
 
-    owners = share_out([math.prod(shape) * min(shape) for shape in shapes], dist.get_world_size())
-    rank = dist.get_rank()
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     results = [
-        orthogonalize(matrix, dtype).contiguous() if owner == rank else torch.empty_like(matrix, dtype=dtype)
-        for matrix, owner in zip(matrices, owners, strict=True)
+        orthogonalize(matrix, dtype).contiguous() if number % ranks == rank else torch.empty_like(matrix, dtype=dtype)
+        for number, matrix in enumerate(matrices)
     ]
-    sent: list[Any] = [
-        dist.broadcast(result, owner, async_op=True) for result, owner in zip(results, owners, strict=True)
-    ]
+    sent: list[Any] = [dist.broadcast(result, number % ranks, async_op=True) for number, result in enumerate(results)]
     for result, work in zip(results, sent, strict=True):
         work.wait()
         yield result
@@ -77,16 +74,6 @@ def _sharded_as(weight: Tensor, update: Tensor) -> Tensor:
     if not isinstance(weight, DTensor):
         return update
     return distribute_tensor(update.to(weight.dtype), weight.device_mesh, weight.placements, src_data_rank=None)
-
-
-def share_out(costs: list[int], ranks: int) -> list[int]:
-    """The rank that does each piece of work: the most expensive first, each to the rank that has least to do."""
-    owners = [0] * len(costs)
-    load = [0] * ranks
-    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
-        owners[index] = load.index(min(load))
-        load[owners[index]] += costs[index]
-    return owners
 
 
 def encoder_matrices(model: nn.Module) -> list[str]:
@@ -156,7 +143,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         rate = group["lr"]
         weights = [weight for weight in group["params"] if weight.grad is not None]
         averages = (self._averaged_gradient(weight, group["momentum"]) for weight in weights)
-        updates = orthogonalize_all(averages, [weight.shape for weight in weights], self._dtype)
+        updates = orthogonalize_all(averages, self._dtype)
 
         for weight, update in zip(weights, updates, strict=True):
             scale = 0.2 * math.sqrt(max(weight.shape))
