@@ -16,7 +16,8 @@ from transformers import BertConfig
 from bert_hf.config.arguments import EstimateArguments
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.console import format_table
-from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, open_prepared
+from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
+from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
@@ -188,7 +189,7 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
 def trained_tokens(corpus_args, args) -> int:
     """Tokens of a prepared corpus that are trained on; 0 where --max_steps is given in place of a corpus."""
     if corpus_args.train_file:
-        corpus = open_prepared(corpus_args, corpus_args.train_file[0])
+        corpus = Corpus(corpus_args.train_file[0], cache_dir=corpus_args.cache_dir)
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
         return train.tokens
     if args.max_steps <= 0:

@@ -16,13 +16,12 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.arguments import ExampleArguments, TextArguments, TokenizerArguments
 from bert_hf.console import Finding
 from bert_hf.data.corpus.requested_corpus import (
-    open_prepared,
     prepared_folder,
     sample_inputs,
     sentence_language,
     text_sources,
 )
-from bert_hf.data.corpus.store import Window
+from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -74,7 +73,7 @@ def report_lines(
     corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
-        corpus = open_prepared(corpus_args, folder)
+        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
         tokenizer = load_tokenizer(corpus.tokenizer())
     else:
         pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)

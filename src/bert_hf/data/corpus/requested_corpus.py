@@ -21,7 +21,6 @@ from bert_hf.config.files import check_writable
 from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
@@ -70,12 +69,6 @@ def prepared_folder(paths: list[str] | None) -> str | None:
     return None
 
 
-def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
-    """Opens a prepared folder; one behind a URL is read through the cache."""
-    where = RemoteShards(folder, Path(corpus_args.cache_dir).expanduser()) if is_url(folder) else folder
-    return Corpus(where)
-
-
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
     """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one)."""
     order = np.random.default_rng(0).permutation(len(inputs))
@@ -119,7 +112,8 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):
-        return load_tokenizer(open_prepared(corpus_args, folder).tokenizer(), **tokenizer_args.normalization())
+        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
+        return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
     cached = _cached(corpus_args, "tokenizer", [FORMAT, _stamps(inputs), tokenizer_args.training()])
@@ -142,7 +136,7 @@ def load_or_prepare_corpus(
 ) -> Corpus:
     """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache."""
     if folder := prepared_folder(files):
-        corpus = open_prepared(corpus_args, folder)
+        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
         corpus.check_tokenizer(tokenizer)
         return corpus
 

@@ -13,6 +13,7 @@ from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
+from bert_hf.data.text.input_files import is_url
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 
@@ -173,13 +174,20 @@ class Corpus:
         manifest: dict | None = None,
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
+        *,
+        cache_dir: str = "~/.cache/bert_hf",
     ):
-        """`where`: a folder made by `prepare`. The rest is for `subset`: what was read of it, and which part.
+        """`where`: a folder made by `prepare`, or its URL, whose shards are kept in a folder of `cache_dir`.
+
+        The rest is for `subset`: what was read of it, and which part.
 
         Raises:
             InputError: there is no such corpus, or its shards are not as the manifest says.
         """
-        self.storage: ShardStorage = LocalShards(Path(where)) if isinstance(where, str | Path) else where
+        if isinstance(where, str | Path):
+            cache = Path(cache_dir).expanduser()
+            where = RemoteShards(str(where), cache) if is_url(where) else LocalShards(Path(where))
+        self.storage: ShardStorage = where
         self.manifest = _read_manifest(self.storage) if manifest is None else manifest
         self.shards = list(range(len(self._entries))) if shards is None else shards
         self.documents = documents or {}

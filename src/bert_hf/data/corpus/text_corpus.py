@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
-from bert_hf.data.text.input_files import is_url
 from bert_hf.data.text.readers import cut_pieces, whole_text
 from bert_hf.data.text.tables import Row, row_texts
 from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError
-
-_CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
 
 
 class TextCorpus(Window):
@@ -71,7 +67,7 @@ def open_corpus(
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
     """
     if isinstance(source, str | Path):
-        source = Corpus(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
+        source = Corpus(source)
     if isinstance(source, Corpus) and tokenizer is not None:
         source.check_tokenizer(tokenizer)
     if hasattr(source, "windows") and hasattr(source, "window"):
