@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from helpers.classified_rows import classify, write_classified
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import brier_score_loss, log_loss
