@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         rows = list(rows_of(predictor, PredictorArguments(test_file=export_args.validation_file)))
         before = predictor(rows)
         run_in_session(predictor, folder / ONNX)
-        print(f"same prediction on {agreement(before, predictor(rows)):.2%} of {len(rows):,} rows")
+        print(f"{agreement(before, predictor(rows))} of {len(rows):,} rows")
     return 0
 
 

@@ -11,6 +11,7 @@ from bert_hf import PreTrainer
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.training_arguments import REFUSED, REFUSED_IN_PRETRAINING, PreTrainingArguments
 from bert_hf.errors import InputError
+from bert_hf.training import preemption
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity
 
 QUIET = {
@@ -120,6 +121,11 @@ def test_epochs_decide_the_steps(tmp_path, tokenizer):
 def test_hours_end_a_run(tmp_path, tokenizer, capsys):
     assert trained(tmp_path, tokenizer, steps=-1, max_hours=1e-6).state.global_step == 1
     assert "time limit (--max_hours 1e-06) reached" in capsys.readouterr().out
+
+
+def test_in_a_program_hours_count_from_the_training(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(preemption, "_began", preemption._began - 7200)
+    assert trained(tmp_path, tokenizer, steps=3, max_hours=1).state.global_step == 3
 
 
 def test_clipping(tmp_path, tokenizer):

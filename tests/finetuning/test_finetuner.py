@@ -88,8 +88,6 @@ def evaluated(folder, script, early_stopping_patience=None, kind=Scripted, **opt
         save_total_limit=9, **strategies,
     )  # fmt: skip
     trainer.task.script, trainer.task.evaluations = script, 0
-    if task_args.early_stopping_patience:
-        trainer.add_callback(run.EarlyStop(task_args.early_stopping_patience))
     trainer.train()
     return trainer
 

@@ -89,6 +89,12 @@ def test_a_network_that_computes_something_else_is_not_kept(checkpoint, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
+def test_numbers_agree_by_their_difference():
+    assert onnx_export.agreement([{"score": 1.0}, {"score": 4.9}], [{"score": 1.5}, {"score": 4.8}]).endswith("0.5000")
+    labels = [{"label": "a", "score": 0.9}, {"label": "b", "score": 0.8}]
+    assert onnx_export.agreement(labels, [labels[0], labels[0]]) == "same prediction on 50.00%"
+
+
 @pytest.mark.slow
 @needs_onnx
 def test_a_quantized_network_reports_agreement(checkpoint, tmp_path, capsys):

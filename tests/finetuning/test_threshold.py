@@ -10,9 +10,10 @@ from helpers.recipe_runs import recipe
 from scipy.special import expit
 from scipy.stats import beta
 
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.decisions import check_threshold, choose_threshold, describe_threshold
 from bert_hf.finetuning.metrics import classification_metrics
+from bert_hf.finetuning.threshold import check_threshold, choose_threshold, describe_threshold
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
 RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]
@@ -20,6 +21,7 @@ RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]
 
 def asked(option: str = "", value: float = 0.0) -> SimpleNamespace:
     options = {"max_false_positive_rate": None, "min_precision": None, "best_f1_threshold": False}
+    options |= {"validates_on_training_rows": False}
     return SimpleNamespace(**(options | ({option: value} if option else {})))
 
 
@@ -96,6 +98,14 @@ def test_three_classes_or_numbers_have_no_threshold(labels):
     check_threshold(asked(), np.arange(3), labels)
     with pytest.raises(InputError, match="two classes"):
         check_threshold(asked("min_precision", 0.9), np.arange(3), labels)
+
+
+def test_training_rows_choose_nothing():
+    task_args = ClassificationArguments(
+        "checkpoint", train_file=["a.csv"], validation_file=["a.csv"], max_false_positive_rate=0.1
+    )
+    with pytest.raises(InputError, match="are the training rows"):
+        check_threshold(task_args, np.arange(2).repeat(9), ("ham", "spam"))
 
 
 # ---- a run

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClass
 
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle, _ordered
-from bert_hf.models.tf_checkpoint import read_tf_config, weight_name
+from bert_hf.models.tf_checkpoint import has_capitals, read_tf_config, weight_name
 
 FOLDER = Path(__file__).parent / "tensorflow_checkpoint"
 PREFIX = FOLDER / "pretraining/bert_model.ckpt"
@@ -255,7 +255,10 @@ def test_the_slots_of_the_optimizer_are_left_out(tmp_path):
 
 def test_capitals_in_the_vocabulary_make_a_cased_tokenizer(copied):
     vocabulary = copied / "vocab.txt"
-    vocabulary.write_text(re.sub("^mat$", "Mat", vocabulary.read_text(), flags=re.MULTILINE))
+    text = vocabulary.read_text()
+    vocabulary.write_text(re.sub("^cat$", "<S>", text, flags=re.MULTILINE))  # as in Google's Chinese vocabulary
+    assert not has_capitals(vocabulary)
+    vocabulary.write_text(re.sub("^mat$", "Mat", text, flags=re.MULTILINE))
     assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
     assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize("Mat mat") == ["Mat", "[UNK]"]
 

@@ -117,6 +117,22 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
         begin("warmup", schedule={"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 3})
 
 
+def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_path):
+    for step in (2, 3):
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        (temporary / "trainer_state.json").write_text('{"best_global_step": 2}')
+        checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1})
+    args = PreTrainingArguments(
+        str(tmp_path / "longer"), use_cpu=True, bf16=False, eval_strategy="steps", save_strategy="steps",
+        load_best_model_at_end=True, resume_from_checkpoint=str(tmp_path / "checkpoint-3"),
+    )  # fmt: skip
+    begun = output_folder.start(args, {"seed": 1})
+    output_folder.release_lock()
+    assert begun.checkpoint == str(tmp_path / "checkpoint-3")
+    assert checkpoint_files.verify(tmp_path / "longer/checkpoint-2")["step"] == 2
+
+
 def test_a_run_with_phases_does_not_become_longer(tmp_path):
     examples = {"long_seq_length": 64}
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}

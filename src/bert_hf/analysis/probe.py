@@ -64,13 +64,17 @@ class ProbeArguments:
 
 @dataclass
 class Subject:
-    """The probed checkpoint, in fp32 on the device, and a network of the same shape with random weights."""
+    """The probed checkpoint, in fp32 on the device, and a network of the same shape with random weights.
+
+    Attributes:
+        missing: names of the parameters that the checkpoint lacks, such as heads.
+    """
 
     name: str
     model: BertForPreTraining
     random: BertForPreTraining
     tokenizer: PreTrainedTokenizerBase
-    missing: list[str]  # names of the parameters that the checkpoint lacks, such as heads
+    missing: list[str]
 
     def lacks(self, *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in self.missing)

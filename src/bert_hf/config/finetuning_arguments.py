@@ -195,6 +195,11 @@ class TaskArguments(
         None, "Stop after this many evaluations without improvement.", range="[1, inf)"
     )
 
+    @property
+    def validates_on_training_rows(self) -> bool:
+        """As the runs of a study with few rows do: nothing may be chosen by such validation rows."""
+        return self.train_file is not None and self.train_file == self.validation_file
+
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""
         files_of_part = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}

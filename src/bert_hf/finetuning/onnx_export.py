@@ -149,8 +149,11 @@ def run_in_session(predictor: Predictor, path: Path) -> None:
     predictor.forward = forward
 
 
-def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> float:
-    """The share of rows with the same prediction; scores are not compared."""
-    pairs = zip(before, after, strict=True)
+def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    """The share of rows with the same prediction; of predictions that are a number, the largest difference."""
+    pairs = list(zip(before, after, strict=True))
+    if all(row.keys() == {"score"} for row in before):
+        largest = max(abs(own["score"] - other["score"]) for own, other in pairs)
+        return f"largest difference of a prediction {largest:.4f}"
     same = [all(own[name] == other[name] for name in own if name != "score") for own, other in pairs]
-    return sum(same) / len(same)
+    return f"same prediction on {sum(same) / len(same):.2%}"

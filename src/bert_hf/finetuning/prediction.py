@@ -143,7 +143,7 @@ class TextPredictor(Predictor):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         super().__init__(model, tokenizer, options)
-        self.regression = model.config.num_labels == 1
+        self.regression = model.config.problem_type == "regression"
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
         self._deciles: dict[str, list[float]] = self.trained_on.get("deciles", {})
         if self.regression:
@@ -187,7 +187,11 @@ class TextPredictor(Predictor):
         if self.regression:
             return [{"score": float(value)} for value in logits[:, 0]]
 
-        scores = torch.from_numpy(logits).softmax(-1).numpy()
+        config = self.model.config
+        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+            scores = 1 / (1 + np.exp(-logits))
+        else:
+            scores = torch.from_numpy(logits).softmax(-1).numpy()
         best = predicted_classes(logits, self.threshold)
         return [{"label": self.names[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)]
 
@@ -210,7 +214,7 @@ class MaskPredictor(TextPredictor):
         encoded = self.tokenizer(list(texts), seconds, truncation=True, max_length=self.length)
         features = [{name: encoded[name][row] for name in encoded} for row in range(len(items))]
 
-        def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, Any]]:
+        def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, list]]:
             counts = (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
             for of_text in logits.float().softmax(-1).split(counts):
                 scores, ids = (values.tolist() for values in of_text.max(-1))

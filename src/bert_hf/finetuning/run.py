@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
+from transformers import AutoConfig, PreTrainedModel, set_seed
 
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
@@ -18,7 +18,7 @@ from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
-from bert_hf.finetuning.task import DownstreamTask
+from bert_hf.finetuning.task import TRAINED_ON, DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
@@ -76,7 +76,11 @@ def parse_finetuning(
 def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """The checks of a recipe before anything is read. Without training, it sets what is evaluated."""
     if not args.do_train:
-        task_args.model_name_or_path = evaluated_checkpoint(args, task_args.model_name_or_path)
+        checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
+        task_args.model_name_or_path = checkpoint
+        for name, value in (getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None) or {}).items():
+            if name in ("max_seq_length", "long_texts"):  # texts are read as in training
+                setattr(task_args, name, value)
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield from check_run(args, (*task.metric_names(task_args), "loss"))
@@ -189,30 +193,9 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
 # ---- train
 
 
-class EarlyStop(TrainerCallback):
-    """Stateless early stopping: counts evaluations without improvement in the log."""
-
-    def __init__(self, patience: int):
-        self.patience = patience
-
-    def on_evaluate(self, args, state, control, **kwargs) -> None:
-        """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
-        metric = selection_metric(args)
-        sign = 1 if args.greater_is_better else -1
-        by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
-
-        evaluations = [by_step[step] for step in sorted(by_step)]
-        best = evaluations.index(max(evaluations))
-        if len(evaluations) - 1 - best >= self.patience:
-            control.should_training_stop = True
-
-
 def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
     """The trainer of a run that `start_finetuning` has started."""
-    patience = task.task_args.early_stopping_patience
-    callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
-    facts = {"identity": identity_of(task, args, model)}
-    return FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
+    return FineTuner(model, args, collator, task, task.tokenizer, facts={"identity": identity_of(task, args, model)})
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
@@ -223,13 +206,11 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
 
+    if trained is None:
+        trainer.validate(None)
+
     # Metrics: validation (the weights that are kept), its further parts, test
-    metrics = {"eval": _final_evaluation(trainer), "test": {}}
-    sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled  # then the engine keeps weights of its own
-    changeable = trained is not None and not sharded
-    if decisions := task.decide(trainer.kept["validation"], trainer.network if changeable else None):
-        logger.info("\n".join(decisions))
-        metrics["eval"] = trainer.predict_part("validation", "eval")
+    metrics = {"eval": trainer.validation_metrics, "test": {}}
     for part in _other_parts(trainer):
         group = "test" if part.startswith("test") else "eval"
         metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))
@@ -239,7 +220,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         for part in tests or ["validation"]:
             task.write_predictions(folder_of(args), part, trainer.kept[part])
 
-    if args.process_index == 0 and task.pipeline_tag == "text-classification":
+    if trained is not None and args.process_index == 0 and task.pipeline_tag == "text-classification":
         write_input_length(folder_of(args), task.task_args.max_seq_length)
 
     tested = "test_loss" in metrics["test"]
@@ -276,19 +257,6 @@ def write_input_length(folder: Path, length: int) -> None:
     """Writes the length of inputs to where text-embeddings-inference reads it."""
     sizes = {"max_seq_length": length, "do_lower_case": False}
     write_durably(folder / "sentence_bert_config.json", json.dumps(sizes) + "\n")
-
-
-def _final_evaluation(trainer: FineTuner) -> dict[str, float]:
-    """Validation metrics of the weights that are kept.
-
-    They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
-    would end in a second value for its last step, which may be that of other weights.
-    """
-    step = trainer.state.global_step
-    logged = any("eval_loss" in log and log["step"] == step for log in trainer.state.log_history)
-    if logged or trainer.args.load_best_model_at_end:
-        return trainer.predict_part("validation", "eval")
-    return trainer.evaluate()
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArgum
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
@@ -24,6 +25,24 @@ from bert_hf.training.resumable_trainer import ResumableTrainer
 def selection_metric(args: TrainingArguments) -> str:
     """The model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+
+
+class EarlyStop(TrainerCallback):
+    """Stateless early stopping: counts evaluations without improvement in the log."""
+
+    def __init__(self, patience: int):
+        self.patience = patience
+
+    def on_evaluate(self, args, state, control, **kwargs) -> None:
+        """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
+        metric = selection_metric(args)
+        sign = 1 if args.greater_is_better else -1
+        by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
+
+        evaluations = [by_step[step] for step in sorted(by_step)]
+        best = evaluations.index(max(evaluations))
+        if len(evaluations) - 1 - best >= self.patience:
+            control.should_training_stop = True
 
 
 class FineTuner(ResumableTrainer):
@@ -54,6 +73,7 @@ class FineTuner(ResumableTrainer):
         self.task = task
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
+        self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
@@ -63,6 +83,8 @@ class FineTuner(ResumableTrainer):
             self._sorted_part("validation").features if "validation" in task.parts else None,
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
+        if task.task_args.early_stopping_patience is not None:
+            self.add_callback(EarlyStop(task.task_args.early_stopping_patience))
         use_log_lines(self)
         self._record_options()
 
@@ -154,6 +176,34 @@ class FineTuner(ResumableTrainer):
         """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
         features: Any = self._sorted_part(part).features
         return self.predict(features, metric_key_prefix=prefix).metrics or {}
+
+    def train(self, *args, **named) -> Any:
+        """Trains, and lets the task choose by the validation rows: see `validate`."""
+        trained = super().train(*args, **named)
+        if "validation" in self.task.parts:
+            sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
+            self.validate(None if sharded else self.network)
+        return trained
+
+    def validate(self, network: nn.Module | None) -> None:
+        """Sets `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
+
+        They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
+        would end in a second value for its last step, which may be that of other weights.
+
+        Args:
+            network: None: its weights do not change.
+        """
+        step = self.state.global_step
+        logged = any("eval_loss" in log and log["step"] == step for log in self.state.log_history)
+        if logged or self.args.load_best_model_at_end:
+            self.validation_metrics = self.predict_part("validation", "eval")
+        else:
+            self.validation_metrics = self.evaluate()
+
+        if decisions := self.task.decide(self.kept["validation"], network):
+            logger.info("\n".join(decisions))
+            self.validation_metrics = self.predict_part("validation", "eval")
 
     # ---- the best evaluation
 

@@ -90,7 +90,8 @@ def read_tf_config(path: Path, gelu: str) -> BertConfig:
 def has_capitals(vocabulary: Path) -> bool:
     """Whether a `vocab.txt` is that of a cased model; special tokens do not count."""
     pieces = read_input_text(vocabulary).split("\n")
-    return any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    words = (piece.removeprefix("##") for piece in pieces)  # not [CLS], nor <S> of Google's Chinese vocabulary
+    return any(word != word.lower() for word in words if word.isalpha())
 
 
 def write_card(folder: Path, prefix: Path, gelu: str) -> None:

@@ -124,7 +124,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
             _check_inputs_outside(folder, (args, *options))
             _remove_run(folder)
         write_record(folder, identity, finished=False)
-        return RunStart(requested)
+        return _begin_at(requested, folder, args)
 
     # A complete run
     if record["finished"]:
@@ -137,7 +137,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:
-            return RunStart(requested)
+            return _begin_at(requested, folder, args)
 
     check_checkpoint_compatible(json.loads((newest / checkpoint_files.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
@@ -173,11 +173,25 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
                 )
 
 
+def _best_beside(checkpoint: Path) -> Path | None:
+    """The checkpoint of the best model until then, in the same folder."""
+    best = json.loads((checkpoint / "trainer_state.json").read_text()).get("best_global_step")
+    return checkpoint.with_name(f"checkpoint-{best}") if best else None
+
+
 def _check_best(checkpoint: Path) -> None:
     """Verifies the best model's checkpoint too, which the run loads at its end."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    if best := state.get("best_global_step"):
-        checkpoint_files.verify(checkpoint.with_name(f"checkpoint-{best}"))
+    if best := _best_beside(checkpoint):
+        checkpoint_files.verify(best)
+
+
+def _begin_at(checkpoint: str | None, folder: Path, args: RunArguments) -> RunStart:
+    """Begins with a checkpoint of another folder, whose best model, until there is a better one, is this run's too."""
+    best = _best_beside(Path(checkpoint)) if checkpoint and args.load_best_model_at_end else None
+    if best is not None and best.is_dir() and not (folder / best.name).exists():
+        copied = shutil.copytree(best, folder / f"{checkpoint_files.TEMPORARY}{best.name}", dirs_exist_ok=True)
+        copied.rename(folder / best.name)
+    return RunStart(checkpoint)
 
 
 def requested_checkpoint(args: TrainingArguments) -> str | None:

@@ -165,6 +165,10 @@ class TimeLimit:
         self.hours_before = 0.0  # in earlier processes of the run
         self.evaluation_seconds = 0.0  # of the latest evaluation
 
+    def begin(self, hours_before: float = 0.0) -> None:
+        """Begins a run, or goes on with one. In a program of one's own, what was done before it does not count."""
+        self.hours_before = hours_before - (0.0 if _parent is not None else seconds_running() / 3600)
+
     def hours_spent(self) -> float:
         return self.hours_before + seconds_running() / 3600
 

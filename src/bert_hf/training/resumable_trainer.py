@@ -131,7 +131,7 @@ class ResumableTrainer(Trainer):
     def begin_new_run(self) -> None:
         """Before a run that starts at its first step: forgets what an earlier `train` of this trainer has left."""
         self._saved_step = 0
-        self._time_limit.hours_before = 0.0
+        self._time_limit.begin()
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Loss and gradient of one micro-batch."""
@@ -492,7 +492,7 @@ class ResumableTrainer(Trainer):
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
         self._total_loss_scalar = log["total"]
         self._globalstep_last_logged = log["logged"]
-        self._time_limit.hours_before = log["hours"]
+        self._time_limit.begin(log["hours"])
         self.restore_log_state(logs)
 
         state = self.state

@@ -70,7 +70,10 @@ def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
             f"! {warmup:,} steps of warm-up in a run of {total_steps:,}: the learning rate never reaches its peak; "
             "use a share of the steps, as in --warmup_steps 0.01"
         )
-    return SCHEDULES[name](optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
+    kwargs = dict(args.lr_scheduler_kwargs or {})
+    if name in ("reduce_lr_on_plateau", "greedy"):  # Trainer passes them --metric_for_best_model
+        kwargs.setdefault("mode", "max" if args.greater_is_better else "min")
+    return SCHEDULES[name](optimizer, warmup, total_steps, kwargs)
 
 
 def schedule_identity(args: Any) -> dict[str, Any]:
