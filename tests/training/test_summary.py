@@ -165,7 +165,7 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
     said = []
     for validation in (None, ["text/valid.txt"]):
         text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
-        card = pretraining_card(args, text, lengths, Model, tokenizer, corpus, "", "")
+        card = pretraining_card(args, text, lengths, Model, tokenizer, corpus)
         said.append(card.held_out)
         assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
@@ -185,12 +185,12 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
     text = CorpusArguments(dataset_name="wikimedia/wikipedia")
-    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "")
+    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus)
 
     assert card.base_model == base
     assert card.language is None
     corpus.manifest["text_language"] = "de"  # named when the corpus was prepared
-    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "").language == "de"
+    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus).language == "de"
     assert card.training.get("checkpoint", "") == checkpoint
     assert ("position embeddings" in card.training) == (not checkpoint)
     assert card.dataset == "wikimedia/wikipedia"

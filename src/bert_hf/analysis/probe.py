@@ -90,7 +90,7 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)
 
 
-def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> dict:
+def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> None:
     """Runs the chosen parts and writes `probe.json` and `probe.txt`; `main` is that of the recipe that fine-tunes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
@@ -109,7 +109,6 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: 
     text = "\n".join(format_table(_table(results))) + "\n" + notes
     (folder / "probe.txt").write_text(text, encoding="utf-8")
     print(f"\n{text}\nreport: {folder}", flush=True)
-    return results
 
 
 def _measures(

@@ -18,7 +18,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
-from bert_hf.training.command_line import command_line, program
+from bert_hf.training.command_line import program
 from bert_hf.training.distributed import end_start, rank0_value
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
@@ -72,10 +72,7 @@ class PreTrainingReport:
         """
         trainer: Any = self.trainer
         args, tokenizer = trainer.args, trainer.processing_class
-        card = pretraining_card(
-            args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus,
-            run.describe_machine(args), command_line(),
-        )  # fmt: skip
+        card = pretraining_card(args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus)
         card.example = masked_sentence(trainer.eval_dataset, tokenizer)
         run.finish(
             trainer,

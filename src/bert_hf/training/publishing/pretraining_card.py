@@ -1,19 +1,17 @@
 """The model card of a pre-training run, without its metrics."""
 
-from typing import TYPE_CHECKING
-
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import backend
+from bert_hf.training import run
+from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-
-if TYPE_CHECKING:
-    from bert_hf.data.corpus.store import Corpus
 
 
 def pretraining_card(
@@ -22,9 +20,7 @@ def pretraining_card(
     example_args: ExampleArguments,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    corpus: "Corpus",
-    machine: str,
-    command: str,
+    corpus: Corpus,
 ) -> Card:
     """The card without its metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
@@ -33,8 +29,8 @@ def pretraining_card(
     return Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
-        command=command,
-        machine=machine,
+        command=command_line(),
+        machine=run.describe_machine(args),
         dataset=hub_id(corpus_args.dataset_name),
         source=corpus_args.dataset_source or (None if named else "English documentation of installed Python packages"),
         dataset_license=corpus_args.dataset_license,
