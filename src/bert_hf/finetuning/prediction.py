@@ -143,7 +143,7 @@ class TextPredictor(Predictor):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         super().__init__(model, tokenizer, options)
-        self.regression = model.config.problem_type == "regression"
+        self.regression = model.config.num_labels == 1
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
         self._deciles: dict[str, list[float]] = self.trained_on.get("deciles", {})
         if self.regression:
@@ -187,11 +187,7 @@ class TextPredictor(Predictor):
         if self.regression:
             return [{"score": float(value)} for value in logits[:, 0]]
 
-        config = self.model.config
-        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
-            scores = 1 / (1 + np.exp(-logits))
-        else:
-            scores = torch.from_numpy(logits).softmax(-1).numpy()
+        scores = torch.from_numpy(logits).softmax(-1).numpy()
         best = predicted_classes(logits, self.threshold)
         return [{"label": self.names[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)]
 
