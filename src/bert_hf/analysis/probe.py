@@ -64,17 +64,13 @@ class ProbeArguments:
 
 @dataclass
 class Subject:
-    """The probed checkpoint, in fp32 on the device, and a network of the same shape with random weights.
-
-    Attributes:
-        missing: names of the parameters that the checkpoint lacks, such as heads.
-    """
+    """The probed checkpoint, in fp32 on the device, and a network of the same shape with random weights."""
 
     name: str
     model: BertForPreTraining
     random: BertForPreTraining
     tokenizer: PreTrainedTokenizerBase
-    missing: list[str]
+    missing: list[str]  # names of the parameters that the checkpoint lacks, such as heads
 
     def lacks(self, *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in self.missing)

@@ -210,7 +210,7 @@ class MaskPredictor(TextPredictor):
         encoded = self.tokenizer(list(texts), seconds, truncation=True, max_length=self.length)
         features = [{name: encoded[name][row] for name in encoded} for row in range(len(items))]
 
-        def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, list]]:
+        def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, Any]]:
             counts = (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
             for of_text in logits.float().softmax(-1).split(counts):
                 scores, ids = (values.tolist() for values in of_text.max(-1))

@@ -178,9 +178,6 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
 
     Args:
         progress: a bar with the methods of tqdm.
-
-    Raises:
-        InputError: with file and line; another process writes the same output.
     """
     output = Path(str(prediction_args.output))
     folder = output.with_name(f".{output.name}.unfinished")
