@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import BertConfig
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.hardware import keep_freed_memory
+from bert_hf.config.hardware import device_name, keep_freed_memory
 from bert_hf.config.parser import option, parse
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.errors import one_line_errors
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
     ratio = statistics.median(ratios)
     choice = choose_on_cpu(cpu_units(), config.hidden_size)
     rule = PRECISIONS[choice.bf16]
-    print(f"{torch.cpu.get_capabilities().get('cpu_name', '')}, bf16 units: {cpu_units()}, torch {torch.__version__}")
+    print(f"{device_name(torch.device('cpu'))}, bf16 units: {cpu_units()}, torch {torch.__version__}")
     print(f"{options.config_name}, hidden size {config.hidden_size}, {options.batch_size} × {options.max_seq_length}")
     print("tokens a CPU second: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()))
     print(f"bf16 is {ratio:.2f} × as fast ({min(ratios):.2f} to {max(ratios):.2f}); the rule takes {rule}")

@@ -28,6 +28,7 @@ def test_every_requirement_is_pinned():
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
         applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        applies = applies and not name.startswith(("cuda-", "nvidia-", "triton"))  # torch's CUDA build pins its own
         if not applies or name in names:
             continue
         names.add(name)

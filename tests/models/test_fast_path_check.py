@@ -18,8 +18,8 @@ attention, head_gradient = modeling_bert.unpadded_attention, functional._Project
 
 
 def wrong_attention(*inputs, scaling, **options):
-    """Attends a little too sharply: the forward pass is wrong."""
-    return attention(*inputs, scaling=scaling * 1.02, **options)
+    """Attends too sharply: the forward pass is wrong."""
+    return attention(*inputs, scaling=scaling * 1.1, **options)
 
 
 def wrong_gradient(ctx, gradient, unused):

