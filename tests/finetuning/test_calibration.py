@@ -9,9 +9,9 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from transformers import pipeline
 
-from bert_hf.finetuning import calibration
+from bert_hf.finetuning import decisions
 from bert_hf.finetuning import run as finetuning_run
-from bert_hf.finetuning.calibration import describe_calibration, fit_temperature, probability_metrics
+from bert_hf.finetuning.decisions import describe_calibration, fit_temperature, probability_metrics
 
 
 def drawn(seed: int, rows: int = 400, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ def trained(place):
         return temperatures[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "fit_temperature", remembered)
+        patch.setattr(decisions, "fit_temperature", remembered)
         assert train(place, "run") == 0
     return place / "run", temperatures[0]
 

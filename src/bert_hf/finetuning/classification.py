@@ -18,7 +18,7 @@ from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning import calibration, mistakes, threshold
+from bert_hf.finetuning import decisions, mistakes
 from bert_hf.finetuning.baselines import Baselines, cut_texts
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.labelled_texts import (
@@ -72,7 +72,7 @@ class ClassificationTask(DownstreamTask):
     def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(task_args, tokenizer)
         self.regression = is_regression(task_args)
-        self._warning = threshold.check_threshold(task_args, self.targets("validation"), self.labels)
+        self._warning = decisions.check_threshold(task_args, self.targets("validation"), self.labels)
         self._inputs: dict[str, EncodedTexts] = {}
         self._temperature: float | None = None  # until `decide`
         self._deciles: dict[str, list[float]] = {}
@@ -206,7 +206,7 @@ class ClassificationTask(DownstreamTask):
         names = self.metric_names(self.task_args)
         metrics = classification_metrics(logits, targets, names, self.threshold)
         if self._temperature is not None:
-            metrics |= calibration.probability_metrics(logits, targets)
+            metrics |= decisions.probability_metrics(logits, targets)
         return {**metrics, **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -226,7 +226,7 @@ class ClassificationTask(DownstreamTask):
         logits, targets = self.logits("validation", predictions), self.targets("validation")
 
         # Probabilities first: the threshold is one of them
-        self._temperature = 1.0 if network is None else calibration.fit_temperature(logits, targets)
+        self._temperature = 1.0 if network is None else decisions.fit_temperature(logits, targets)
         lines = ["calibration: none, the weights stay as they are"]
         if network is not None and self._temperature != 1:
             for parameter in network.classifier.parameters():
@@ -234,9 +234,9 @@ class ClassificationTask(DownstreamTask):
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
 
         logits = logits / self._temperature
-        if threshold.threshold_option(self.task_args) is not None:
-            self.threshold = threshold.choose_threshold(logits, targets, self.task_args)
-            on_rows = threshold.describe_threshold(logits, targets, self.threshold, self.labels)
+        if decisions.threshold_option(self.task_args) is not None:
+            self.threshold = decisions.choose_threshold(logits, targets, self.task_args)
+            on_rows = decisions.describe_threshold(logits, targets, self.threshold, self.labels)
             lines.append(f"threshold, by validation rows: {on_rows}")
 
         # The training rows' own scores would be those of rows that the network knows by heart
@@ -257,9 +257,9 @@ class ClassificationTask(DownstreamTask):
         if self._temperature not in (None, 1):
             by_name = {"as trained": logits * self._temperature, "calibrated": logits}
         curves: dict[str, Any] = {"ideal": ([0, 1], [0, 1])}
-        curves |= {name: calibration.reliability(each, targets) for name, each in by_name.items()}
+        curves |= {name: decisions.reliability(each, targets) for name, each in by_name.items()}
         draw_shares(folder / "reliability.png", curves, "confidence", "accuracy")
-        findings = [calibration.describe_calibration(by_name, targets)]
+        findings = [decisions.describe_calibration(by_name, targets)]
         if len(self.labels) == 2:
             precisions, recalls, _ = precision_recall_curve(targets, positive_scores(logits))
             own = positive_rates(predicted == 1, targets == 1)
@@ -269,7 +269,7 @@ class ClassificationTask(DownstreamTask):
             }
             draw_shares(folder / "precision_recall.png", curves, "recall", "precision")
         if self.threshold is not None:
-            findings.append(threshold.describe_threshold(logits, targets, self.threshold, self.labels))
+            findings.append(decisions.describe_threshold(logits, targets, self.threshold, self.labels))
 
         # Rows to look at
         inputs = self.inputs(part)
@@ -303,7 +303,7 @@ class ClassificationTask(DownstreamTask):
     def fingerprint(self) -> dict:
         rows = [[rows.joined(), rows.labels] for rows in self.parts.values()]
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        option = threshold.threshold_option(self.task_args)
+        option = decisions.threshold_option(self.task_args)
         return {
             "data": json_checksum(rows)[:16],
             "labels": list(self.labels),
@@ -343,10 +343,10 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         train, validation, test = (cut_texts(self.parts[part], *how) for part in ("train", "validation", judged))
         names, baselines = self.metric_names(self.task_args), Baselines(train, self.labels)
         thresholds = {}
-        if threshold.threshold_option(self.task_args):  # by the same rule, on the same rows
+        if decisions.threshold_option(self.task_args):  # by the same rule, on the same rows
             scores, targets = baselines.predict(validation), self.targets("validation")
             thresholds = {
-                kind: threshold.choose_threshold(scores[kind], targets, self.task_args) for kind in baselines.models
+                kind: decisions.choose_threshold(scores[kind], targets, self.task_args) for kind in baselines.models
             }
         if baselines.models and validation.pairs is None:
             by_kind = baselines.metrics(validation, names)

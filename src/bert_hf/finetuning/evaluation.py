@@ -9,8 +9,8 @@ import torch
 from bert_hf.config.parser import option
 from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
-from bert_hf.finetuning.calibration import probability_metrics
 from bert_hf.finetuning.choices import choice_row
+from bert_hf.finetuning.decisions import probability_metrics
 from bert_hf.finetuning.labelled_texts import REGRESSION, labelled_rows, without_empty
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import classification_metrics, confusion, predicted_classes, regression_metrics
