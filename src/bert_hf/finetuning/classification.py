@@ -221,7 +221,10 @@ class ClassificationTask(DownstreamTask):
         return average_windows(predictions, self.inputs(part).row_of_feature)
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
-        if self.regression or self.task_args.validates_on_training_rows:
+        if self.regression:
+            return []
+        if self.task_args.validates_on_training_rows:
+            self._temperature = 1.0  # the probabilities are measured as they are
             return []
         logits, targets = self.logits("validation", predictions), self.targets("validation")
 
