@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, run_in_session
+from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, open_network
 from bert_hf.finetuning.prediction import load_predictor
 from bert_hf.finetuning.prediction_files import PredictorArguments, rows_of
 from bert_hf.training.output_folder import claim_output_dir
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     if export_args.validation_file:
         rows = list(rows_of(predictor, PredictorArguments(test_file=export_args.validation_file)))
         before = predictor(rows)
-        run_in_session(predictor, folder / ONNX)
+        predictor.forward = open_network(folder / ONNX)
         print(f"{agreement(before, predictor(rows))} of {len(rows):,} rows")
     return 0
 

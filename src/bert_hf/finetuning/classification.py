@@ -221,17 +221,15 @@ class ClassificationTask(DownstreamTask):
         return average_windows(predictions, self.inputs(part).row_of_feature)
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
-        if self.regression:
-            return []
-        if self.task_args.validates_on_training_rows:
-            self._temperature = 1.0  # the probabilities are measured as they are
+        self._temperature = 1.0
+        if self.regression or self.task_args.validates_on_training_rows:
             return []
         logits, targets = self.logits("validation", predictions), self.targets("validation")
 
         # Probabilities first: the threshold is one of them
-        self._temperature = 1.0 if network is None else decisions.fit_temperature(logits, targets)
         lines = ["calibration: none, the weights stay as they are"]
-        if network is not None and self._temperature != 1:
+        if network is not None and (temperature := decisions.fit_temperature(logits, targets)) != 1:
+            self._temperature = temperature
             for parameter in network.classifier.parameters():
                 parameter.data.div_(self._temperature)
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
@@ -266,10 +264,7 @@ class ClassificationTask(DownstreamTask):
         if len(self.labels) == 2:
             precisions, recalls, _ = precision_recall_curve(targets, positive_scores(logits))
             own = positive_rates(predicted == 1, targets == 1)
-            curves = {
-                "every threshold": (recalls, precisions),
-                "as predicted": ([own["recall"]], [own["precision"]]),
-            }
+            curves = {"every threshold": (recalls, precisions), "as predicted": ([own["recall"]], [own["precision"]])}
             draw_shares(folder / "precision_recall.png", curves, "recall", "precision")
         if self.threshold is not None:
             findings.append(decisions.describe_threshold(logits, targets, self.threshold, self.labels))

@@ -5,13 +5,12 @@ import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -21,7 +20,6 @@ from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.feature_tagging import BiLstmTagger
-from bert_hf.finetuning.prediction import Predictor
 from bert_hf.finetuning.run import write_input_length
 
 ONNX = "model.onnx"
@@ -117,36 +115,30 @@ def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str,
 
 def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, float]:
     """(largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
-    session = open_session(path)
+    exported = open_network(path)
     difference = largest = 0.0
     for batch, tokens in ((1, 1), (1, length), (32, min(length, 64)), (2, length)):
         inputs = _random_inputs(model, batch, tokens)
         with torch.inference_mode():
-            expected = [tensor.numpy() for tensor in model(**inputs).values()]
-        computed = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
-        for own, other in zip(expected, computed, strict=True):
-            difference = max(difference, float(np.abs(own - other).max()))
-            largest = max(largest, float(np.abs(own).max()))
+            expected = dict(model(**inputs))
+        for name, other in vars(exported(inputs)).items():
+            difference = max(difference, float((expected[name] - other).abs().max()))
+            largest = max(largest, float(expected[name].abs().max()))
     return difference, largest
 
 
-def open_session(path: Path) -> Any:
-    """ONNX Runtime's session of a file, on the CPU."""
+def open_network(path: Path) -> Callable[[dict[str, Tensor]], SimpleNamespace]:
+    """An exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
-    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
-def run_in_session(predictor: Predictor, path: Path) -> None:
-    """Makes a predictor compute its outputs by the exported network."""
-    session = open_session(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     inputs, outputs = ([each.name for each in side] for side in (session.get_inputs(), session.get_outputs()))
 
     def forward(batch: dict[str, Tensor]) -> SimpleNamespace:
         computed = session.run(outputs, {name: batch[name].numpy(force=True) for name in inputs})
         return SimpleNamespace(**dict(zip(outputs, map(torch.from_numpy, computed), strict=True)))
 
-    predictor.forward = forward
+    return forward
 
 
 def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
