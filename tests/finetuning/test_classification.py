@@ -1,10 +1,13 @@
 """The task of classification: what its model card says and calls, and what is printed at the end."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
 from tiny import tiny_config, tiny_tokenizer
+from torch import nn
 from transformers import BertForSequenceClassification
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
@@ -17,6 +20,7 @@ def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
     header, second = ("label\tsentence1\tsentence2\n", "\tw2 w3") if pairs else ("label\ttext\n", "")
     rows = "".join(f"{'yes' if n % 2 else 'no'}\tw{n} w{n + 1} w{n + 7}{second}\n" for n in range(40))
     (folder / "rows.tsv").write_text(header + rows)
+    (folder / "validation.tsv").write_text(header + 2 * rows)
     files = [str(folder / "rows.tsv")]
     names = {"train_file": files, "validation_file": files, "test_file": files, "max_seq_length": 16}
     return ClassificationTask(ClassificationArguments(**{**names, **options}), tiny_tokenizer())
@@ -37,6 +41,22 @@ def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
     expected = compute_sample_weight("balanced", targets)
     np.testing.assert_allclose(task.label_weights(torch.tensor(targets)), expected, rtol=1e-6)
     assert made_task(tmp_path).label_weights(torch.tensor(targets)) == 1
+
+
+def test_only_a_linear_head_is_calibrated_and_a_new_training_decides_anew(tmp_path):
+    task = made_task(tmp_path, best_f1_threshold=True, validation_file=[str(tmp_path / "validation.tsv")])
+    logits = np.eye(2, dtype=np.float32)[np.array(task.targets("validation"))]  # 80 rows, all of them right
+    linear = nn.Linear(4, 2)
+    whole = linear.weight.clone()
+
+    task.decide(logits, SimpleNamespace(classifier=nn.Sequential(linear)))
+    assert torch.equal(linear.weight, whole)
+    assert task.threshold is not None
+    task.decide(logits, SimpleNamespace(classifier=linear))
+    torch.testing.assert_close(linear.weight, whole / 0.5, rtol=1e-3, atol=0)
+
+    task.begin()
+    assert task.threshold is None
 
 
 @pytest.mark.parametrize("pairs", [False, True])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.metrics import precision_recall_curve
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
@@ -220,6 +220,11 @@ class ClassificationTask(DownstreamTask):
         assert isinstance(predictions, np.ndarray)
         return average_windows(predictions, self.inputs(part).row_of_feature)
 
+    def begin(self) -> None:
+        super().begin()
+        self._temperature = None
+        self._deciles = {}
+
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         self._temperature = 1.0
         if self.regression or self.task_args.validates_on_training_rows:
@@ -228,9 +233,10 @@ class ClassificationTask(DownstreamTask):
 
         # Probabilities first: the threshold is one of them
         lines = ["calibration: none, the weights stay as they are"]
-        if network is not None and (temperature := decisions.fit_temperature(logits, targets)) != 1:
+        last = getattr(network, "classifier", None)  # a head of one's own may have another last layer
+        if isinstance(last, nn.Linear) and (temperature := decisions.fit_temperature(logits, targets)) != 1:
             self._temperature = temperature
-            for parameter in network.classifier.parameters():
+            for parameter in last.parameters():
                 parameter.data.div_(self._temperature)
             lines = [f"calibration: logits divided by {self._temperature:.4f}, by validation rows"]
 

@@ -174,6 +174,10 @@ class DownstreamTask(ABC):
             labels: one per feature, padded in the same way.
         """
 
+    def begin(self) -> None:
+        """Before a training: forgets what the validation rows of an earlier one decided."""
+        self.threshold = None
+
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         """After the training: what the validation rows decide, in some lines. Without a network no weights change."""
         return []

@@ -179,6 +179,7 @@ class FineTuner(ResumableTrainer):
 
     def train(self, *args, **named) -> Any:
         """Trains, and lets the task choose by the validation rows: see `validate`."""
+        self.task.begin()
         trained = super().train(*args, **named)
         if "validation" in self.task.parts:
             sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own

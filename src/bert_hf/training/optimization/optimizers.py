@@ -124,12 +124,14 @@ class Entry:
     Args:
         make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
         options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
+        optim_args: keys of --optim_args that it takes.
         card: arguments → its line on the model card; by default its name.
         whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
     """
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
     options: tuple[str, ...] = ()
+    optim_args: tuple[str, ...] = ()
     card: Callable[[Any], str] | None = None
     whole_matrices: bool = False
 
@@ -176,7 +178,10 @@ OPTIMIZERS: dict[str, Entry] = {
         card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
         whole_matrices=True,
     ),
-    **dict.fromkeys(("sgd", "adagrad", "rmsprop", "adafactor"), Entry(_from_transformers)),
+    "sgd": Entry(_from_transformers, optim_args=("momentum", "dampening", "nesterov")),
+    "adagrad": Entry(_from_transformers, optim_args=("lr_decay", "eps")),
+    "rmsprop": Entry(_from_transformers, optim_args=("momentum", "alpha", "eps", "centered")),
+    "adafactor": Entry(_from_transformers),
 }
 
 
@@ -205,11 +210,21 @@ def describe_optimizer(args: Any) -> str:
 
 
 def check_optimizer(args: Any) -> None:
-    """Checks --optim and its options by making the optimizer for a small model."""
+    """Checks --optim and its options by making the optimizer for a small model.
+
+    Args:
+        args: `TrainingArguments`, or the values of the options before one is built.
+    """
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
     entry = OPTIMIZERS[name]
+
+    for argument in (args.optim_args or "").replace(" ", "").split(","):  # transformers ignores unknown keys
+        key = argument.partition("=")[0]
+        if key and key not in entry.optim_args:
+            hint = f"arguments: {', '.join(entry.optim_args) or 'none'}"
+            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
     if entry.whole_matrices and engine(args) == "deepspeed":
         what = f"{name} needs whole matrices; DeepSpeed divides them among the ranks"
