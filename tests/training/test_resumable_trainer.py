@@ -398,7 +398,7 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     data = trainer.train_dataset
     assert seen == list(RunSampler(data.phases, data.window_length, 6 * 16, data.seed))
     assert trainer._throughput.whole_run["tokens"] == tokens
-    assert trainer._time_limit.hours_before == 0.0
+    assert trainer._time_limit.hours_spent() < 1
 
 
 @pytest.mark.parametrize(
