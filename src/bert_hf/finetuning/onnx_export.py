@@ -127,7 +127,7 @@ def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, flo
     return difference, largest
 
 
-def open_network(path: Path) -> Callable[[dict[str, Tensor]], SimpleNamespace]:
+def open_network(path: Path) -> Callable[..., SimpleNamespace]:
     """An exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
