@@ -79,8 +79,9 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
         for name, value in (getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None) or {}).items():
-            is_default = getattr(task_args, name, None) == getattr(type(task_args), name, None)
-            if name in ("max_seq_length", "long_texts") and is_default:
+            given = getattr(task_args, name, None)
+            is_default = given == getattr(type(task_args), name, None)
+            if name in ("max_seq_length", "long_texts") and is_default and given != value:
                 logger.info(f"{name}: {value}, as in training")
                 setattr(task_args, name, value)
     if task_args.model_name_or_path is None:
