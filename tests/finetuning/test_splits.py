@@ -26,7 +26,7 @@ def distinct_texts(rng, count):
 def rows_of(rng, counts):
     """Rows of texts that differ, by class."""
     labels = [label for label, count in counts.items() for _ in range(count)]
-    return LabelledTexts(distinct_texts(rng, len(labels)), labels)
+    return LabelledTexts(distinct_texts(rng, len(labels)), labels, [("rows.csv", None)] * len(labels))
 
 
 # ---- one part

@@ -73,14 +73,9 @@ class LabelledTexts:
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
         """Selects rows by index."""
-        return LabelledTexts(
-            texts=[self.texts[row] for row in rows],
-            labels=None if self.labels is None else [self.labels[row] for row in rows],
-            places=[self.places[row] for row in rows] if self.places else [],
-            pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
-            columns=self.columns,
-            slices=[self.slices[row] for row in rows] if self.slices else [],
-        )
+        values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs", "slices")}
+        taken = {name: [own[row] for row in rows] for name, own in values.items() if own}
+        return replace(self, **taken)
 
     def with_names(self, names: Sequence[str]) -> "LabelledTexts":
         """The rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
@@ -103,12 +98,7 @@ class LabelledTexts:
         return self.labels
 
     def check_classes(self, problem_type: str | None) -> None:
-        """Checks that the labels are names of two or more classes.
-
-        Raises:
-            InputError: the rows have no labels, only one, or (unless the user said that they are classes) numbers, not
-                all of them whole, each of which would become a class.
-        """
+        """Checks that there are two or more classes, none of them a measured number, unless the user says they are."""
         labels = set(self.class_names())
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
@@ -117,7 +107,7 @@ class LabelledTexts:
         for row, label in enumerate(self.class_names()):
             other = similar.setdefault(label.casefold(), label)
             if label != other:
-                place = ":".join(map(str, filter(None, self.place(row))))
+                place = ":".join(map(str, filter(None, self.places[row])))
                 logger.info(f"! {place}: label {label!r} is another class than {other!r}; make them equal in the file")
                 break
 
@@ -131,7 +121,7 @@ class LabelledTexts:
         known = set(names)
         for number, label in enumerate(self.labels or ()):
             if label not in known:
-                raise unknown_label(label, names, *self.place(number))
+                raise unknown_label(label, names, *self.places[number])
 
     def numbers(self) -> np.ndarray:
         """(N,) the labels of a regression, in float64."""
@@ -139,7 +129,7 @@ class LabelledTexts:
         if None in numbers:
             row = numbers.index(None)
             what = f"label {self.class_names()[row]!r} is not a number"
-            where, line = self.place(row)
+            where, line = self.places[row]
             raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
         return np.array(numbers, np.float64)
 
@@ -150,13 +140,9 @@ class LabelledTexts:
         ids = {name: number for number, name in enumerate(names)}
         return np.array([ids[label] for label in self.class_names()])
 
-    def place(self, row: int) -> tuple[str, int | None]:
-        """File and line of a row, for messages."""
-        return self.places[row] if self.places else ("--train_file", None)
-
     def file(self) -> str:
         """First source file, for error messages."""
-        return self.place(0)[0]
+        return self.places[0][0]
 
     def line(self, problem_type: str | None = None) -> str:
         """One line about the rows: columns, number, classes or the range of numbers.
@@ -203,10 +189,7 @@ def as_number(value: Any) -> float | None:
 
 
 def read_labelled(
-    files: list[str],
-    named: Columns | None = None,
-    encoding: str | None = None,
-    needs_labels: bool = True,
+    files: list[str], named: Columns | None = None, encoding: str | None = None, needs_labels: bool = True
 ) -> LabelledTexts:
     """Reads labelled texts from tables and from folders with a subfolder of text files for each class.
 
@@ -266,7 +249,7 @@ def labelled_rows(rows: list[Row], named: Columns, needs_labels: bool = True) ->
         labels=labels,
         places=[(row.where, row.line) for row in rows],
         pairs=None if columns.pair is None else _texts(rows, columns.pair),
-        columns=columns._replace(slice=named.slice),
+        columns=columns,
         slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
     )
 
@@ -287,21 +270,20 @@ def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
             remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
             raise row.header_error(f"no column {name!r}", remedy)
 
-    texts = (named.text, named.pair)
-    label = named.label or usual_column([name for name in columns if name not in texts], LABEL_NAMES)
+    text, pair = named.text, named.pair
+    label = named.label or usual_column([name for name in columns if name not in (text, pair)], LABEL_NAMES)
     if label not in columns:
         label = None
     if label is None and needs_label:
         raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
 
-    free = {name: value for name, value in row.values.items() if name not in (label, named.pair)}
-    if named.text is not None:
-        return Columns(named.text, named.pair, label, columns)
+    free = {name: value for name, value in row.values.items() if name not in (label, pair)}
     by_name = {name.lower(): name for name in free}
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
-    if named.pair is None and len(pairs) == 1:
-        return Columns(*pairs[0], label, columns)
-    return Columns(choose_column(row._replace(values=free), only_strings=False), named.pair, label, columns)
+    if text is None and pair is None and len(pairs) == 1:
+        text, pair = pairs[0]
+    text = text or choose_column(row._replace(values=free), only_strings=False)
+    return Columns(text, pair, label, columns, named.slice)
 
 
 def _label_name(row: Row, column: str) -> str:

@@ -40,10 +40,9 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
         for row in np.flatnonzero(predictions != targets):
             said = predictions[row]
             score = probabilities[row, said]
-            place = rows.places[row] if rows.places else ("", None)
             suspected = "yes" if score >= averages[said] else "no"
             names = [labels[targets[row]], labels[said]]
-            lines.append([part, *place, *names, f"{score:.4f}", suspected, texts[row]])
+            lines.append([part, *rows.places[row], *names, f"{score:.4f}", suspected, texts[row]])
 
     header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
     _write(path, header, sorted(lines, key=lambda line: line[5], reverse=True))
