@@ -74,8 +74,6 @@ class ClassificationTask(DownstreamTask):
         self.regression = is_regression(task_args)
         self._warning = decisions.check_threshold(task_args, self.targets("validation"), self.labels)
         self._inputs: dict[str, EncodedTexts] = {}
-        self._temperature: float | None = None  # until `decide`
-        self._deciles: dict[str, list[float]] = {}
         self._svm_code = ""
 
     # ---- rows
@@ -126,10 +124,7 @@ class ClassificationTask(DownstreamTask):
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
             what = "needs --task and no --train_file"
             raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
-        if task_args.train_file:
-            return "files"
-
-        hub_id = TASKS[task_args.task].hub_id if task_args.task else None
+        hub_id = TASKS[task_args.task].hub_id if task_args.task and not task_args.train_file else None
         return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     @classmethod
@@ -200,20 +195,17 @@ class ClassificationTask(DownstreamTask):
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
-        loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
-            return {**regression_metrics(logits, targets), **loss}
-        names = self.metric_names(self.task_args)
-        metrics = classification_metrics(logits, targets, names, self.threshold)
-        if self._temperature is not None:
+            metrics = regression_metrics(logits, targets)
+        else:
+            metrics = classification_metrics(logits, targets, self.metric_names(self.task_args), self.threshold)
+        if self._temperature is not None and not self.regression:
             metrics |= decisions.probability_metrics(logits, targets)
-        return {**metrics, **loss}
 
-    def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
-        rows, labels = torch.from_numpy(logits), torch.from_numpy(targets)
-        losses = squared_errors(rows, labels) if self.regression else cross_entropies(rows, labels)
-        return {"loss": float(losses.double().mean())}
+        if len(logits) < len(predictions):  # a mean over windows would weight long texts more
+            losses = self.losses({"labels": torch.from_numpy(targets)}, {"logits": torch.from_numpy(logits)})
+            metrics["loss"] = float(losses.double().mean())
+        return metrics
 
     def logits(self, part: str, predictions: Arrays) -> np.ndarray:
         """(N, classes) of the rows."""
@@ -222,8 +214,8 @@ class ClassificationTask(DownstreamTask):
 
     def begin(self) -> None:
         super().begin()
-        self._temperature = None
-        self._deciles = {}
+        self._temperature: float | None = None  # until `decide`
+        self._deciles: dict[str, list[float]] = {}
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         self._temperature = 1.0
@@ -401,11 +393,9 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
             columns = parts["train"].columns
         return parts
 
-    task = TASKS[task_args.task] if task_args.task else None
-    if task is not None:
-        text, pair, label = task.columns
-        texts = {"text": columns.text or text, "pair": columns.pair or pair}
-        columns = columns._replace(**texts, label=columns.label or label)
+    task = TASKS.get(task_args.task or "")
+    text, pair, label = task.columns if task else (None, None, None)
+    columns = columns._replace(text=columns.text or text, pair=columns.pair or pair, label=columns.label or label)
     splits = task.splits if task else {part: part for part in ("train", "validation", "test")}
     config = task_args.dataset_config_name or (task.config if task else None)
     rows = hub_rows(source, config, splits.values())

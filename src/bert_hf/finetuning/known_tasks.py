@@ -20,12 +20,7 @@ from bert_hf.console import logger
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled_texts import (
-    Columns,
-    LabelledTexts,
-    as_number,
-    labelled_rows,
-)
+from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, as_number, labelled_rows
 from bert_hf.finetuning.metrics import CORRELATION
 
 _SPLITS = {"train": "train", "validation": "validation", "test": "test"}

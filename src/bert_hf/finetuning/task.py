@@ -44,7 +44,7 @@ class DownstreamTask(ABC):
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
         self.tokenizer = tokenizer
-        self.threshold: float | None = None
+        self.begin()
         self.findings: list[str] = []
         parts = self.read(task_args)
         self.labels = self.class_names(task_args, parts)
@@ -176,7 +176,7 @@ class DownstreamTask(ABC):
 
     def begin(self) -> None:
         """Before a training: forgets what the validation rows of an earlier one decided."""
-        self.threshold = None
+        self.threshold: float | None = None
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         """After the training: what the validation rows decide, in some lines. Without a network no weights change."""
