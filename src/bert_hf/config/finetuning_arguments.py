@@ -99,9 +99,7 @@ def resolve_by_width(args, hidden_size: int | None) -> None:
 def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
     """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
 
-    Args:
-        rows: model inputs of an epoch, over all ranks.
-        min_steps: None: 200 where the number of epochs is not given, else that number is kept.
+    `rows` are model inputs of an epoch, over all ranks.
     """
     if min_steps is None:
         min_steps = 0 if args.epochs_are_given else _MIN_STEPS
@@ -131,9 +129,7 @@ class SplitOptions:
     test_split_percentage: float = option(
         20.0, "Test rows of one split, in % of all.", range="(0, 100)", not_with="test_file"
     )
-    split_seed: int = option(
-        0, "Seed of the split; separate from --seed, so that runs with several seeds share one split."
-    )
+    split_seed: int = option(0, "Seed of the split, which runs with several values of --seed share.")
 
 
 @dataclass
@@ -170,19 +166,11 @@ class TaskArguments(
 
     from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")
-    test_file: list[str] | None = option(
-        None, "Test rows. Default: split off the training rows (texts and choices only)."
-    )
-    max_train_samples: int | None = option(
-        None, "Maximum number of training rows, sampled with --split_seed.", range="[1, inf)"
-    )
-    max_eval_samples: int | None = option(
-        None, "Maximum number of validation and of test rows, sampled with --split_seed.", range="[1, inf)"
-    )
+    test_file: list[str] | None = option(None, "Test rows. Default: split off (texts and choices only).")
+    max_train_samples: int | None = option(None, "Most training rows; --split_seed draws them.", range="[1, inf)")
+    max_eval_samples: int | None = option(None, "Most validation and most test rows.", range="[1, inf)")
     write_predictions: bool = option(
-        False,
-        "Write the predictions for the test rows, or for the validation rows if there are no test rows, into the "
-        "output folder. Default: true for words and questions.",
+        False, "Write the predictions of test rows, else of validation rows. Default: true for words and questions."
     )
     min_steps: int | None = option(
         None,
@@ -224,9 +212,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         "Names of the labels 0, 1, … in their order, or the labels themselves: of two the second is positive.",
         not_with=("task", "problem_type=regression"),
     )
-    slice_column: str | None = option(
-        None, "Column of groups, such as a source: slices.csv has the metrics of each.", not_with="data_dir"
-    )
+    slice_column: str | None = option(None, "Column of groups: slices.csv has their metrics.", not_with="data_dir")
     class_weight: str = option(
         "none",
         "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",
@@ -273,16 +259,12 @@ class QuestionAnsweringArguments(TaskArguments):
     max_seq_length: int = 384
     write_predictions: bool = True
     doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.", range="[0, inf)")
-    max_query_length: int = option(
-        64, "Maximum number of tokens in a question; a longer one is cut (2018 code).", range="[1, inf)"
-    )
+    max_query_length: int = option(64, "Tokens of a question; a longer one is cut (2018 code).", range="[1, inf)")
     n_best_size: int = option(
         20, "Spans per question in nbest_predictions.json, not counting that of no answer.", range="[1, inf)"
     )
     max_answer_length: int = option(30, "Maximum number of tokens in an answer.", range="[1, inf)")
-    version_2_with_negative: bool | None = option(
-        None, "Allow unanswerable questions. Default: true if the data contain any."
-    )
+    version_2_with_negative: bool | None = option(None, "Allow unanswerable questions. Default: as in the data.")
     null_score_diff_threshold: float | None = option(
         None,
         "Predict no answer above this null score difference. Default: chosen on the validation questions.",
