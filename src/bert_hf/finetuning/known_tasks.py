@@ -168,12 +168,7 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
 
 
 def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
-    """The rows of a task by part; how many incomplete rows were skipped is logged.
-
-    Args:
-        task: a key of `TASKS` with `file_columns`.
-        folder: of the benchmark's files, all of which must exist.
-    """
+    """The rows of a task by part, from a folder of the benchmark's files, all of which must exist."""
     data = TASKS[task]
     if data.file_columns is None:
         remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
@@ -192,7 +187,15 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
             rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
         if not rows:
             raise InputError("contains no rows of some part", where=path, remedy="download the file again")
-        parts[part] = _labelled(data, rows, labelled)
+
+        text, pair, label = data.file_columns
+        texts = labelled_rows(rows, Columns(text, pair, label if labelled else None), labelled)
+        if labelled and not data.regression:
+            texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
+            if data.labels_are_ids:
+                texts = texts.with_names(data.labels)
+            texts.check_labels(data.labels)
+        parts[part] = texts
     return parts
 
 
@@ -230,31 +233,11 @@ def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> lis
     return rows
 
 
-def _labelled(data: TaskData, rows: list[Row], labelled: bool) -> LabelledTexts:
-    """The rows as labelled texts, with the task's names of classes."""
-    assert data.file_columns is not None
-    text, pair, label = data.file_columns
-    texts = labelled_rows(rows, Columns(text, pair, label if labelled else None), labelled)
-    if data.regression or not labelled:
-        return texts
-
-    texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
-    if data.labels_are_ids:
-        texts = texts.with_names(data.labels)
-    texts.check_labels(data.labels)
-    return texts
-
-
 # ---- predictions
 
 
 def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray) -> Path:
-    """Writes the benchmark's submission file of a test part: a header, and a row for each test row, in their order.
-
-    Args:
-        folder: the output folder of the run.
-        predictions: (N,) class ids; or of a regression (N,) scores.
-    """
+    """Writes the benchmark's submission file of a test part: (N,) class ids or, of a regression, scores."""
     data = TASKS[task]
     if data.regression:
         values = [f"{score:.3f}" for score in predictions]

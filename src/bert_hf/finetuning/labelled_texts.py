@@ -195,11 +195,6 @@ def read_labelled(
 
     White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged; of
     rows without labels all are kept, so that each gets its prediction.
-
-    Args:
-        named: the columns that the user named, or those of the training rows.
-        encoding: None: UTF-8.
-        needs_labels: False: files without labels are accepted.
     """
     rows: list[Row] = []
     named = named or Columns()

@@ -90,11 +90,10 @@ def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list
 
 def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarray:
     """(rows, classes) the mean of the logits (features, classes) of each row's inputs, one or more, in float64."""
-    rows = int(row_of_feature.max()) + 1 if len(row_of_feature) else 0
-    sums = np.zeros((rows, *logits.shape[1:]))
+    counts = np.bincount(row_of_feature)
+    sums = np.zeros((len(counts), logits.shape[1]))
     np.add.at(sums, row_of_feature, logits.astype(np.float64))
-    counts = np.bincount(row_of_feature, minlength=rows)
-    return sums / counts.reshape(-1, *[1] * (logits.ndim - 1))
+    return sums / counts[:, None]
 
 
 # ---- cutting

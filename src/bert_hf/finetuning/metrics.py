@@ -41,12 +41,7 @@ def classification_metrics(
     """Accuracy, F1, Matthews correlation; of two classes also the average precision.
 
     F1 is that of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
-
-    Args:
-        logits: (N, classes).
-        references: (N,) class ids.
-        names: of the metrics of the task's benchmark; `combined_score` adds the mean of accuracy and F1.
-        threshold: of the probability of class 1; adds precision, recall and false-positive rate.
+    The name `combined_score` adds the mean of accuracy and F1, a threshold of the probability of class 1 its rates.
     """
     classes = logits.shape[-1]
     predictions = predicted_classes(logits, threshold)

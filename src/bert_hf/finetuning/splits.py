@@ -139,9 +139,6 @@ def split_rows(
         rows: for `take`.
         where: the rows are from, for the error.
         strata_of: the strata of the rows that are left.
-
-    Raises:
-        InputError: too few rows differ in their words; two or more classes of all have to be in each part.
     """
     parts = {}
     left = 100.0

@@ -216,11 +216,7 @@ class DownstreamTask(ABC):
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
-        """The text printed at the end: by default every test metric (or, without test rows, validation metric).
-
-        Args:
-            predictions: for the test rows, or the validation rows where test rows have no labels.
-        """
+        """The text printed at the end: by default every test metric (or, without test rows, validation metric)."""
         prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
         part_metrics = {name: value for name, value in metrics.items() if name.startswith(prefix)}
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())

@@ -126,11 +126,7 @@ def weight_name(variable: str) -> str:
 
 
 def convert(prefix: Path, config: BertConfig) -> BertPreTrainedModel:
-    """The network of a checkpoint with its weights in float32.
-
-    Two heads of pre-training make a `BertForPreTraining`, those of run_classifier.py and run_squad.py the class of
-    their task; `config` takes the number of classes from the weights.
-    """
+    """The network of a checkpoint with its weights in float32; `config` takes the number of classes from them."""
     bundle = TensorBundle(prefix)
     variables = [name for name in sorted(bundle.shapes) if not _OPTIMIZER.search(name)]
     head = next((name for name in _HEADS if name in variables), None)
