@@ -9,7 +9,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.classification import ClassificationTask
-from bert_hf.finetuning.labelled_texts import CLASSES, Columns, LabelledTexts, find_columns, read_labelled
+from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns, read_labelled
 
 
 def write(tmp_path, name, content):
@@ -144,15 +144,15 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, optio
 
 
 def test_labels_that_differ_in_case_are_named_with_their_line(tmp_path, caplog):
-    read_labelled(write(tmp_path, "a.csv", "text,label\nx,spam\ny,ham\nz,Spam\n")).check_classes(None)
+    read_labelled(write(tmp_path, "a.csv", "text,label\nx,spam\ny,ham\nz,Spam\n")).check_classes(False)
     assert "a.csv:4: label 'Spam' is another class than 'spam'" in caplog.text
 
 
 def test_measured_numbers_may_be_classes(tmp_path):
     rows = read_labelled(write(tmp_path, "a.csv", "text,label\nx,0.5\ny,1\n"))
     with pytest.raises(InputError, match=r"a\.csv: the labels look like measured numbers; pass --problem_type regr"):
-        rows.check_classes(None)
-    rows.check_classes(CLASSES)
+        rows.check_classes(False)
+    rows.check_classes(True)
     rows = read_labelled(write(tmp_path, "b.csv", "text,label\nx,0.5\ny,low\n"))
     with pytest.raises(InputError, match=r"b\.csv:3: label 'low' is not a number"):
         rows.numbers()

@@ -14,7 +14,7 @@ from bert_hf.finetuning import fold_files
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splits import folds, held_out, number_strata, row_strata, split_rows
+from bert_hf.finetuning.splits import folds, held_out, row_strata, split_rows
 
 PARTS = ("train", "validation", "test")
 
@@ -80,10 +80,11 @@ def test_few_groups_without_classes():
 
 def test_strata(rng):
     assert row_strata(LabelledTexts(list("abcd"), ["spam", "ham", "spam", "eggs"])).tolist() == [2, 1, 2, 0]
-    assert number_strata(np.arange(60.0)).tolist() == [0] * 20 + [1] * 20 + [2] * 20
-    bins = number_strata(np.array([0.0] * 150 + list(range(1, 51))))
-    assert (bins[:150] == 0).all()  # equal numbers share a bin
-    assert number_strata(np.array([1.0, 2.0])).tolist() == [0, 0]
+    numbers = [list(map(str, own)) for own in (range(60), [0] * 150 + list(range(1, 51)), [1, 2])]
+    bins = [row_strata(LabelledTexts(own, own), regression=True) for own in numbers]
+    assert bins[0].tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    assert (bins[1][:150] == 0).all()  # equal numbers share a bin
+    assert bins[2].tolist() == [0, 0]
 
 
 # ---- three parts and folds

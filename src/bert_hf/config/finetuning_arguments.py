@@ -179,9 +179,7 @@ class TaskArguments(
         range="[0, inf)",
         not_with="max_steps",
     )
-    early_stopping_patience: int | None = option(
-        None, "Stop after this many evaluations without improvement.", range="[1, inf)"
-    )
+    early_stopping_patience: int | None = option(None, "Stop N evaluations after the best one.", range="[1, inf)")
 
     @property
     def validates_on_training_rows(self) -> bool:
@@ -221,16 +219,12 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     )
     max_false_positive_rate: float | None = option(
         None,
-        "Of two classes: choose the threshold at which at most this share of the negative validation rows is "
-        "predicted to be positive.",
+        "Of two classes: choose the threshold with at most this false-positive rate on the validation rows.",
         range="(0, 1)",
         not_with=("min_precision", "best_f1_threshold"),
     )
     min_precision: float | None = option(
-        None,
-        "The same with at least this precision of the positive class.",
-        range="(0, 1]",
-        not_with="best_f1_threshold",
+        None, "The same with at least this precision.", range="(0, 1]", not_with="best_f1_threshold"
     )
     best_f1_threshold: bool = option(False, "The same with the best F1.")
 
@@ -243,9 +237,7 @@ class TokenClassificationArguments(TaskArguments):
     """Options of `finetune_token_classification.py`."""
 
     write_predictions: bool = True
-    document_context: bool = option(
-        False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
-    )
+    document_context: bool = option(False, "Fill windows with neighbouring sentences, unlabelled (the paper, 5.3).")
     feature_based: str | None = option(
         None, "Train a BiLSTM on these hidden states of a frozen BERT (paper, table 7). Default: fine-tune BERT.",
         FEATURES, not_with="neftune_noise_alpha",
@@ -260,9 +252,7 @@ class QuestionAnsweringArguments(TaskArguments):
     write_predictions: bool = True
     doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.", range="[0, inf)")
     max_query_length: int = option(64, "Tokens of a question; a longer one is cut (2018 code).", range="[1, inf)")
-    n_best_size: int = option(
-        20, "Spans per question in nbest_predictions.json, not counting that of no answer.", range="[1, inf)"
-    )
+    n_best_size: int = option(20, "Spans per question in nbest_predictions.json.", range="[1, inf)")
     max_answer_length: int = option(30, "Maximum number of tokens in an answer.", range="[1, inf)")
     version_2_with_negative: bool | None = option(None, "Allow unanswerable questions. Default: as in the data.")
     null_score_diff_threshold: float | None = option(

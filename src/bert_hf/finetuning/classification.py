@@ -21,15 +21,7 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning import decisions, mistakes
 from bert_hf.finetuning.baselines import Baselines, cut_texts
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
-from bert_hf.finetuning.labelled_texts import (
-    CLASSES,
-    REGRESSION,
-    Columns,
-    LabelledTexts,
-    labelled_rows,
-    read_labelled,
-    without_empty,
-)
+from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, labelled_rows, read_labelled, without_empty
 from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
@@ -54,7 +46,7 @@ from bert_hf.training.publishing.curves import draw_shares
 def is_regression(task_args: ClassificationArguments) -> bool:
     """Whether labels are numbers: by --problem_type, else by the task."""
     if task_args.problem_type is not None:
-        return task_args.problem_type == REGRESSION
+        return task_args.problem_type == "regression"
     return task_args.task in TASKS and TASKS[task_args.task].regression
 
 
@@ -89,7 +81,7 @@ class ClassificationTask(DownstreamTask):
                 if rows.labels is not None:
                     rows.numbers()
         else:
-            parts["train"].check_classes(CLASSES if task_args.task else task_args.problem_type)
+            parts["train"].check_classes(bool(task_args.task or task_args.problem_type))
             names = cls.class_names(task_args, parts)
             for rows in parts.values():
                 rows.check_labels(names)

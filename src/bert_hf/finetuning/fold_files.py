@@ -40,7 +40,7 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     if split_args.problem_type == REGRESSION:
         rows.numbers()
     else:
-        rows.check_classes(split_args.problem_type)
+        rows.check_classes(split_args.problem_type is not None)
     return rows
 
 

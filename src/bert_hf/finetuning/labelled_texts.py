@@ -97,8 +97,8 @@ class LabelledTexts:
             raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
         return self.labels
 
-    def check_classes(self, problem_type: str | None) -> None:
-        """Checks that there are two or more classes, none of them a measured number, unless the user says they are."""
+    def check_classes(self, may_be_numbers: bool) -> None:
+        """Checks that there are two or more classes; unless they may be, that they are not measured numbers."""
         labels = set(self.class_names())
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
@@ -112,7 +112,7 @@ class LabelledTexts:
                 break
 
         numbers = [as_number(label) for label in labels]
-        if problem_type is None and None not in numbers and any(number != round(number or 0) for number in numbers):
+        if not may_be_numbers and None not in numbers and any(number != round(number or 0) for number in numbers):
             remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 

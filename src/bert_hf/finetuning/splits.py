@@ -24,18 +24,17 @@ _MAX_BUNDLES = 200  # per class
 # ---- strata
 
 
-def number_strata(numbers: np.ndarray) -> np.ndarray:
-    """(N,) quantile bins, at most ten, of 20 rows or more; equal numbers share a bin."""
-    bins = int(np.clip(len(numbers) // _ROWS_PER_BIN, 1, _MAX_BINS))
-    edges = np.quantile(numbers, np.arange(1, bins) / bins)
-    return np.unique(np.searchsorted(edges, numbers, side="left"), return_inverse=True)[1]
-
-
 def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
-    """(N,) the class or, of a regression, the bin of each row: [1, 0, 1] of "spam", "ham", "spam"."""
+    """(N,) the class of each row: [1, 0, 1] of "spam", "ham", "spam".
+
+    Of a regression: its quantile bin, of at most ten, of 20 rows or more; equal numbers share a bin.
+    """
+    values = np.array(rows.class_names())
     if regression:
-        return number_strata(rows.numbers())
-    return np.unique(np.array(rows.class_names()), return_inverse=True)[1]
+        numbers = rows.numbers()
+        bins = int(np.clip(len(numbers) // _ROWS_PER_BIN, 1, _MAX_BINS))
+        values = np.searchsorted(np.quantile(numbers, np.arange(1, bins) / bins), numbers)
+    return np.unique(values, return_inverse=True)[1]
 
 
 # ---- rows held out
