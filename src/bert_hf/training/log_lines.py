@@ -49,17 +49,7 @@ class LogLines(TrainerCallback):
 
 
 class LogLinesAboveBar(LogLines, ProgressCallback):
-    """The same lines above the progress bars of a terminal, which disappear when they end."""
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
-        if self.training_bar is not None:
-            self.training_bar.leave = False
-
-    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs) -> None:
-        super().on_prediction_step(args, state, control, eval_dataloader, **kwargs)
-        if self.prediction_bar is not None:
-            self.prediction_bar.leave = False
+    """The same lines above the progress bars of a terminal."""
 
 
 def _progress(logs: dict) -> str:
