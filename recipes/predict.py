@@ -11,8 +11,6 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from tqdm.auto import tqdm
-
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
@@ -32,8 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     predictor = prediction_args.load()
 
     # 2. Rows → predictions → file, in windows
-    with tqdm(unit=" rows", unit_scale=True, leave=False, disable=not sys.stderr.isatty()) as bar:
-        rows = write_predictions(predictor, prediction_args, bar)
+    rows = write_predictions(predictor, prediction_args)
     logger.info(f"predictions: {prediction_args.output}, {rows:,} rows")
     return 0
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.config.parser import option
-from bert_hf.console import logger, shorten_list
+from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
@@ -78,8 +78,6 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
-    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [])):
-        raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
     yield check_writable(str(output.parent))
 
 
@@ -173,26 +171,21 @@ _WRITERS = {".jsonl": _write_lines, ".csv": _write_csv, ".parquet": _write_parqu
 # ---- the whole
 
 
-def write_predictions(predictor: Predictor, prediction_args: PredictionArguments, progress: Any) -> int:
-    """Predicts what is not predicted yet, and writes the output; returns the number of all rows.
-
-    Args:
-        progress: a bar with the methods of tqdm.
-    """
+def write_predictions(predictor: Predictor, prediction_args: PredictionArguments) -> int:
+    """Predicts what is not predicted yet, and writes the output; returns the number of all rows."""
     output = Path(str(prediction_args.output))
     folder = output.with_name(f".{output.name}.unfinished")
-    names, progress.total = _added_columns(predictor, prediction_args)
+    names, total = _added_columns(predictor, prediction_args)
 
     folder.mkdir(exist_ok=True)
     take_lock(folder)
     with open(folder / "predictions.jsonl", "a+b") as journal:
         whole = _continue(journal, _request(predictor, prediction_args))
-        for number, window in enumerate(_windows(rows_of(predictor, prediction_args))):
-            if number >= whole:
-                journal.write(json.dumps(predictor(window)).encode() + b"\n")
-                journal.flush()
-                os.fsync(journal.fileno())
-            progress.update(len(window))
+        rows = progress(rows_of(predictor, prediction_args), "predicting", "rows", total)
+        for window in itertools.islice(_windows(rows), whole, None):
+            journal.write(json.dumps(predictor(window)).encode() + b"\n")
+            journal.flush()
+            os.fsync(journal.fileno())
 
     def joined() -> Rows:
         with open(folder / "predictions.jsonl", encoding="utf-8") as lines:
@@ -207,7 +200,7 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     os.replace(folder / output.name, output)
     release_lock()
     shutil.rmtree(folder)
-    return progress.total
+    return total
 
 
 def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -> tuple[dict[str, str], int]:
