@@ -209,7 +209,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     # ---- sentences
 
     def encoded(self, part: str) -> datasets.Dataset:
-        pieces, windows = self.windows(part)
+        pieces, windows = self.windows[part]
         if part not in self._features:
             self._features[part] = word_features(self._tagger, self.tokenizer, pieces, windows)
 
@@ -243,7 +243,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         }
 
     def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
-        pieces, _ = self.windows(part)
+        pieces, _ = self.windows[part]
         lengths = np.diff(pieces.sentences)
         feature = np.repeat(np.arange(len(lengths)), lengths)
         position = np.arange(len(feature)) - np.repeat(pieces.sentences[:-1], lengths)

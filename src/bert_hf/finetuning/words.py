@@ -45,7 +45,7 @@ class TokenClassificationTask(DownstreamTask):
 
     def __init__(self, task_args: TokenClassificationArguments, tokenizer):
         super().__init__(task_args, tokenizer)
-        self._windows: dict[str, tuple[WordPieces, Windows]] = {}
+        self.windows = {part: self._pieces_and_windows(rows) for part, rows in self.parts.items()}
 
     # ---- rows
 
@@ -76,20 +76,16 @@ class TokenClassificationTask(DownstreamTask):
     def class_names(cls, task_args: Any, parts: dict) -> tuple[str, ...]:
         return label_names(parts["train"].tags)
 
-    def windows(self, part: str) -> tuple[WordPieces, Windows]:
-        """The tokenized words of a part, and the windows over them."""
-        if part not in self._windows:
-            rows = self.parts[part]
-            longest = self.task_args.max_seq_length - SPECIAL_TOKENS
-            pieces = tokenize_words(rows.words, self.tokenizer, longest)
-            documents = rows.documents if self.task_args.document_context else None
-            self._windows[part] = pieces, make_windows(pieces, longest, documents)
-        return self._windows[part]
+    def _pieces_and_windows(self, rows: TaggedSentences) -> tuple[WordPieces, Windows]:
+        longest = self.task_args.max_seq_length - SPECIAL_TOKENS
+        pieces = tokenize_words(rows.words, self.tokenizer, longest)
+        documents = rows.documents if self.task_args.document_context else None
+        return pieces, make_windows(pieces, longest, documents)
 
     # ---- features
 
     def encoded(self, part: str) -> datasets.Dataset:
-        pieces, windows = self.windows(part)
+        pieces, windows = self.windows[part]
         feature, position = self.places(part)
         numbers = self._label_numbers(part)
 
@@ -113,7 +109,7 @@ class TokenClassificationTask(DownstreamTask):
 
     def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """(words,) feature of `encoded` that has the prediction for each word, and position in it; -1: nowhere."""
-        pieces, windows = self.windows(part)
+        pieces, windows = self.windows[part]
         return windows.window_of_word, windows.position_of_word(pieces.starts)
 
     def _label_numbers(self, part: str) -> np.ndarray:
@@ -135,12 +131,8 @@ class TokenClassificationTask(DownstreamTask):
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor:
         return outputs["logits"].argmax(-1)
 
-    def predicted_tags(self, part: str, predictions: Arrays) -> list[list[str]]:
-        """A tag for each word of each sentence, in the order of the data.
-
-        Args:
-            predictions: (features, positions) class ids.
-        """
+    def predicted_tags(self, part: str, predictions: Arrays | None) -> list[list[str]]:
+        """A tag for each word of each sentence, from (features, positions) class ids."""
         assert isinstance(predictions, np.ndarray)
         feature, position = self.places(part)
         inside = feature >= 0
@@ -182,13 +174,10 @@ tagger("Anna Smith lives in London.")"""
         }
 
     def limits(self) -> list[str]:
-        sentence = (
-            "Training and metrics read each sentence with its neighbours in the document; the code above does not."
-        )
-        return [sentence] if self.task_args.document_context else []
+        limit = "Training and metrics read each sentence with its neighbours in the document; the code above does not."
+        return [limit] if self.task_args.document_context else []
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         """The table of entities."""
-        assert predictions is not None
         part = "test" if "test_loss" in metrics else "validation"
         return f"{part}\n{entity_table(self.parts[part].tags, self.predicted_tags(part, predictions))}"
