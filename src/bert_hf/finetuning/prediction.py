@@ -57,15 +57,16 @@ class Predictor(ABC):
     """
 
     auto_class: ClassVar[Any]
+    collator: ClassVar[Any] = DataCollatorWithPadding
     columns: tuple[str, ...]  # that are added to each row
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
-        self.model = model
+        self.model = model.eval()  # without dropout
         self.tokenizer = tokenizer
         self.options = options
         self.trained_on: dict[str, Any] = getattr(model.config, TRAINED_ON, None) or {}
         self.settings = self.trained_on | options
-        self.pad = DataCollatorWithPadding(tokenizer)
+        self.collate = self.collator(tokenizer)
         longest = self.settings.get("max_seq_length", tokenizer.model_max_length)
         self.length = min(longest, model.config.max_position_embeddings)
         names: Any = model.config.id2label
@@ -74,11 +75,7 @@ class Predictor(ABC):
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """What is added to each row, by column."""
         items = [self.read(row) for row in rows]
-        training = self.model.training
-        self.model.eval()  # without dropout
-        added = self.predict(items) if items else []
-        self.model.train(training)
-        return added
+        return self.predict(items) if items else []
 
     @abstractmethod
     def read(self, row: Row) -> Any:
@@ -89,21 +86,12 @@ class Predictor(ABC):
         """See `__call__`."""
 
     @torch.inference_mode()
-    def outputs(
-        self, features: Sequence[dict], keep: Callable[[dict, Any], Iterable], collate: Callable | None = None
-    ) -> list:
-        """What `keep` takes from the outputs of a batch, for each feature, in order.
-
-        Args:
-            features: `input_ids`, `token_type_ids`, …
-            keep: gets the batch and the network's outputs; returns one entry per feature.
-            collate: pads a batch. Default: the stock collator.
-        """
-        collate = collate or self.pad
+    def outputs(self, features: Sequence[dict], keep: Callable[[dict, Any], Iterable]) -> list:
+        """What `keep` takes from a batch and the network's outputs, for each feature, in order."""
         lengths = [len(feature["input_ids"]) for feature in features]
         kept: list = [None] * len(features)
         for numbers in batches_by_length(lengths, _TOKENS.get(self.model.device.type, 65_536)):
-            batch = collate([features[number] for number in numbers])
+            batch = self.collate([features[number] for number in numbers])
             batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
             for number, value in zip(numbers, keep(batch, self.forward(batch)), strict=True):
                 kept[number] = value
@@ -252,11 +240,7 @@ class WordPredictor(Predictor):
         return [[next(words) for _ in sentence] for sentence in sentences]
 
     def logits(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> np.ndarray:
-        """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing.
-
-        Args:
-            documents: the number of each sentence's document; read if the model was trained with document context.
-        """
+        """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing."""
         longest = self.length - SPECIAL_TOKENS
         pieces = tokenize_words(sentences, self.tokenizer, longest)
         with_context = self.settings.get("document_context")
@@ -290,6 +274,7 @@ class AnswerPredictor(Predictor):
     """The answer to a question in a context; "" where there is none."""
 
     auto_class = AutoModelForQuestionAnswering
+    collator = WindowCollator
     columns = ("answer", "score")
 
     def read(self, row: Row) -> Question:
@@ -324,7 +309,7 @@ class AnswerPredictor(Predictor):
             return zip(*(column.cpu().numpy() for column in (*spans, losses)), strict=True)
 
         features = cast(list[dict], windows.data.to_list())
-        *spans, losses = map(np.stack, zip(*self.outputs(features, best, WindowCollator(self.tokenizer)), strict=True))
+        *spans, losses = map(np.stack, zip(*self.outputs(features, best), strict=True))
         return windows, spans, losses
 
 
@@ -383,11 +368,7 @@ def _kind_of(architectures: Sequence[str], where: str | Path) -> type[Predictor]
 
 
 def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Predictor:
-    """A finished model by the head that its configuration names, on the accelerator where there is one.
-
-    Args:
-        options: replace what the training recorded; None does not.
-    """
+    """A finished model by the head that its configuration names; an option of None is as in training."""
     config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
     kind = _kind_of(config.get("architectures") or ["BertModel"], where)
     model, tokenizer, _ = open_network(where, kind.auto_class, (), tokenizer)
@@ -397,14 +378,9 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 def open_network(
     where: str | Path, model_class: type, heads: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
-    """A checkpoint by a stock class in fp32, on the accelerator where there is one.
+    """A checkpoint by a stock class in fp32, on the accelerator where there is one, and its tokenizer.
 
-    Args:
-        heads: prefixes of the weights that may be missing.
-        tokenizer: by default the checkpoint's own.
-
-    Returns:
-        The model in evaluation mode, its tokenizer, and the names of the weights that the checkpoint lacks.
+    Returns the names of the weights that the checkpoint lacks, too; `heads` are prefixes of those that may be missing.
     """
     model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
     tokenizer = tokenizer or load_tokenizer(where)
