@@ -139,8 +139,8 @@ def test_nothing_is_guessed(tmp_path):
 
 
 def test_curves_of_a_log_without_steps_or_lines(tmp_path):
-    write_curves([{"loss": 1.0}], tmp_path)
-    write_curves([], tmp_path)
+    write_curves([{"loss": 1.0}], tmp_path, {})
+    write_curves([], tmp_path, {})
     assert (tmp_path / "loss.png").stat().st_size > 0
 
 

@@ -58,7 +58,7 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
     )  # fmt: skip
     card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage='load("{}")'.format)
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
-        run.finish(trainer, {}, identity={}, card=card, push_to="name")
+        run.finish(trainer, {}, identity={}, card=card, push_to="name", metrics={}, baselines={})
     assert f'\nload("{tmp_path.name if fails else "me/name"}")\n' in (tmp_path / "README.md").read_text()
     assert (tmp_path / "run.json").is_file() is not fails
     assert pushed == ([] if fails else [("me/name", "new")])

@@ -65,11 +65,7 @@ class PreTrainingReport:
         )
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None) -> None:
-        """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.
-
-        Args:
-            trained: metrics of the training. after: of the held-out examples.
-        """
+        """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits."""
         trainer: Any = self.trainer
         args, tokenizer = trainer.args, trainer.processing_class
         card = pretraining_card(args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus)
@@ -130,12 +126,7 @@ def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenize
 def pretraining_baselines(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
 ) -> dict[str, float]:
-    """MLM loss of token frequencies (one added to each count), and accuracy of the majority class of the pairs.
-
-    Args:
-        examples: the held-out ones.
-        corpus: the training text.
-    """
+    """MLM loss of the corpus's token counts (plus one), and accuracy of the majority class, on held-out examples."""
     indices = progress(range(len(examples)), "counting tokens", "examples")
     features = [examples[index] for index in indices]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])

@@ -97,9 +97,9 @@ def finish(
     *,
     identity: dict,
     card: Card,
-    push_to: str | None = None,
-    metrics: dict[str, dict] | None = None,
-    baselines: dict | None = None,
+    push_to: str | None,
+    metrics: dict[str, dict],
+    baselines: dict,
 ) -> None:
     """Saves model, tokenizer, metrics, curves and card, pushes if asked, and marks the run as complete.
 
@@ -115,7 +115,7 @@ def finish(
 
     # Metrics, curves, card
     folder = folder_of(trainer.args)
-    results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
+    results = _write_results(folder, {"train": train_metrics, **metrics}, baselines)
     write_curves(trainer.state.log_history, folder, baselines)
     write_card(folder, card, results)
     pushed = _push(trainer.args, push_to, folder.name) if push_to else None

@@ -75,7 +75,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         _front_matter(card, results),
         template_path=str(_TEMPLATE),
         card=card,
-        usage=_usage(folder, card),
+        usage=card.usage(folder.name) if card.usage else _pipeline(card, folder.name),
         results=_table(results),
         settings={name: " ".join(str(value).replace("|", "\\|").split()) for name, value in card.training.items()},
         minutes=metrics.get("train_runtime", 0) / 60,
@@ -134,24 +134,18 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     return [["metric", *columns], *body]
 
 
-def _usage(folder: Path, card: Card) -> str:
-    """Code that calls the model: the card's own, or its pipeline."""
-    if card.usage:
-        return card.usage(folder.name)
-
+def _pipeline(card: Card, model: str) -> str:
+    """Code that calls the model on the card's example."""
     example = json.dumps(card.example, ensure_ascii=False)
     return f"""from transformers import pipeline
 
-pipeline("{card.pipeline_tag}", model="{folder.name}")({example})"""
+pipeline("{card.pipeline_tag}", model="{model}")({example})"""
 
 
 def replace_repository(folder: Path, name: str, repo_id: str) -> None:
     """Replaces the name from which the code of a card loads the model, that of the folder or of another repository."""
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    before, fence, rest = card.partition("```python\n")
-    code, end, after = rest.partition("```")
-    code = code.replace(f'"{name}"', f'"{repo_id}"')
-    write_durably(folder / "README.md", before + fence + code + end + after)
+    card = folder / "README.md"
+    write_durably(card, card.read_text(encoding="utf-8").replace(f'"{name}"', f'"{repo_id}"'))
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:

@@ -1,16 +1,17 @@
 """Writes the log of a run as a table and as a picture: `log_history.csv` and `loss.png`."""
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from bert_hf.training.log_lines import metric_label
+
 _COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy": "tab:blue", "loss": "tab:blue"}
 
 
-def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] | None = None) -> None:
+def write_curves(history: list[dict], folder: Path, baselines: dict[str, float]) -> None:
     """Writes `log_history.csv` (every entry of the log) and `loss.png` (see `draw_curves`)."""
     columns = ["step", *sorted({name for row in history for name in row} - {"step"})]
     with open(folder / "log_history.csv", "w", newline="", encoding="utf-8") as file:
@@ -18,15 +19,14 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
         writer.writeheader()
         writer.writerows(history)
 
-    draw_curves(history, baselines or {}).savefig(folder / "loss.png", dpi=120)
+    draw_curves(history, baselines).savefig(folder / "loss.png", dpi=120)
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """Two panels, each with its baseline as a dashed line.
 
     Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy if there are no pairs). The loss
-    of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses,
-    and accuracies if any.
+    of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10.
     """
     names = sorted({name for row in history for name in row})
     losses = [name for name in names if name.endswith("loss")]
@@ -48,7 +48,7 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     return figure
 
 
-def _draw(panel, history: list[dict], names: list[str], label: str, level: float | None, level_name: str) -> None:
+def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: float | None, level_name: str) -> None:
     """One panel: training metrics as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
@@ -58,15 +58,13 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         held_out = name.startswith("eval_")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
         colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
-        text = name.removeprefix("eval_").replace("_", " ")
-        text = re.sub("mlm|nsp|f1", lambda match: match[0].upper(), text)
-        text += ", held out" if held_out else ", training"
-        panel.plot(*zip(*points, strict=True), color=colour, label=text, **style)
+        label = f"{metric_label(name)}, {'held out' if held_out else 'training'}"
+        panel.plot(*zip(*points, strict=True), color=colour, label=label, **style)
 
     if level is not None:
         panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
 
-    panel.set(xlabel="step", ylabel=label)
+    panel.set(xlabel="step", ylabel=ylabel)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
     if panel.lines:
