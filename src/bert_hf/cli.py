@@ -48,20 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
-    lines = []
-    for name, recipe in CONSOLE_COMMANDS.items():
-        lines.append(f"  {name.ljust(10)} {first_line(recipe)}")
-    lines.append(f"  {'env'.ljust(10)} Print versions and device, for a bug report.")
-    return "\n".join(
-        [
-            "usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]",
-            "",
-            *lines,
-            "",
-            "`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one.",
-            "Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N.",
-        ]
-    )
+    commands = "\n".join(f"  {name:10} {first_line(recipe)}" for name, recipe in CONSOLE_COMMANDS.items())
+    return f"""usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]
+
+{commands}
+  env        Print versions and device, for a bug report.
+
+`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one.
+Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N."""
 
 
 # ---- running a recipe
@@ -110,16 +104,8 @@ def _number_of_processes(given: int | None, machine: str | None) -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def launch(script: Path, words: Sequence[str], machine: Path, processes: int = 0) -> int:
-    """Runs a script on the ranks of a machine.
-
-    Args:
-        machine: accelerate's YAML file.
-        processes: number of ranks on this host; 0: as the file says.
-
-    Returns:
-        The exit code of the rank that failed first; 0 where none did.
-    """
+def launch(script: Path, words: Sequence[str], machine: Path, processes: int) -> int:
+    """Runs a script on ranks (0: as many as the machine's file says); returns the code of the first that failed."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -162,14 +148,13 @@ def environment() -> str:
 
     import torch
 
+    from bert_hf.config.hardware import device_name
+
     names = "bert-hf torch transformers accelerate datasets tokenizers huggingface_hub deepspeed".split()
     versions = {package.name: package.version for package in metadata.distributions()}
     lines = [f"{name}: {versions.get(name, 'not installed')}" for name in names]
-    if torch.cuda.is_available():
-        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        lines.append(f"devices: {', '.join(gpus)}")
-    else:
-        lines.append(f"device: CPU, {os.cpu_count()} cores")
+    devices = [torch.device("cuda", number) for number in range(torch.cuda.device_count())] or [torch.device("cpu")]
+    lines.append(f"devices: {', '.join(map(device_name, devices))}")
     return "\n".join([*lines, f"python: {platform.python_version()}", f"system: {platform.platform()}"])
 
 

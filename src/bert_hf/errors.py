@@ -74,11 +74,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
-    """Checks that a name is in `names`; the hint is the most similar name, or all of them.
-
-    Raises:
-        InputError: `what`, in the option `where`.
-    """
+    """Checks that a name is in `names`; the hint is the most similar name, or all of them."""
     if name not in names:
         remedy = did_you_mean(name, names).strip() or f"one of: {', '.join(names)}"
         raise InputError(what, where=where, remedy=remedy)
@@ -88,8 +84,7 @@ class RunInterrupted(BaseException):
     """A run that ends before its last step. Not an `Exception`: those are caught elsewhere.
 
     Args:
-        text: why, after which step, and how to continue.
-        code: the exit code: `NOT_FINITE`, `UNAVAILABLE` or `STOPPED`.
+        code: the exit code.
         report: this process prints the line; None: the first rank of each host does.
         restart: another attempt may end otherwise, as it may where a process died.
     """
@@ -123,9 +118,7 @@ def error_line(error: BaseException) -> str | None:
     if number := re.search(r"\(os error (\d+)\)", text):
         return _disk_line(text, "disk") if int(number[1]) in _REFUSED else None
     if isinstance(error, OSError):
-        unknown_file = error.errno in (errno.EACCES, errno.EPERM) and error.filename is None
-        refused = error.errno in _REFUSED and not unknown_file
-        return _disk_line(f"{error.strerror}", error.filename or "disk") if refused else None
+        return _disk_line(f"{error.strerror}", error.filename or "disk") if error.errno in _REFUSED else None
     if "PytorchStreamWriter failed" in text:  # the checkpoint files of DeepSpeed; torch gives no reason
         return "disk: a file of the checkpoint cannot be written; free some space, or write elsewhere"
 

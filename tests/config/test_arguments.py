@@ -34,12 +34,12 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words", "line"),
     [
-        ("max_step: 7\n", [], "run.yaml:1: unknown option 'max_step'; did you mean max_steps?"),
+        ("max_step: 7\n", [], "run.yaml:1: unknown option 'max_step'; did you mean 'max_steps'?"),
         ("seed: 1\n\nmax_steps: many\n", [], "run.yaml:3: argument --max_steps"),
         ("a: [1\n", [], "run.yaml:2: invalid YAML"),
         ("- a\n", [], "run.yaml:1: not a mapping"),
         ("seed: 1\nseed: 2\n", [], "run.yaml:2: duplicate key 'seed', first in line 1"),
-        ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean max_steps?"),
+        ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean 'max_steps'?"),
         ("", ["--max_steps", "x"], "command line: argument --max_steps"),
         ("", ["--mlm_probability", "1.5"], "--mlm_probability: 1.5 is out of range; must be in (0, 1)"),
         ("mlm_probability: nan\n", [], "--mlm_probability: nan is out of range"),

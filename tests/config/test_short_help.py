@@ -80,7 +80,7 @@ def test_help_and_a_mistyped_option_need_no_torch(command, tmp_path):
     mistyped = run("--train_file", "a.txt", "--label_smooothing_factor=0.1")
     assert mistyped.returncode == 2
     assert mistyped.stderr.startswith("error: ")
-    assert mistyped.stderr.endswith("did you mean label_smoothing_factor?\n")
+    assert mistyped.stderr.endswith("did you mean 'label_smoothing_factor'?\n")
 
 
 def test_the_whole_list_leaves_out_what_is_refused(capsys):

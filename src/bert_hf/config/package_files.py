@@ -34,11 +34,7 @@ def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
     """A file that the user or a YAML file of ours names: a path, or the bare name of a file in `configs/KIND/`.
 
     `find_config("bert-mini-cpu", "pretrain", "finetune")` is `configs/pretrain/bert-mini-cpu.yaml` of the package; so
-    is that path itself, where the working directory has no such file.
-
-    Args:
-        name: another path is returned as it is, whether or not there is such a file.
-        kinds: folders in configs/.
+    is that path itself, where the working directory has no such file. Another path is returned as it is.
     """
     path = Path(name)
     if path.parts[:1] == ("configs",) and not path.exists():

@@ -4,7 +4,6 @@ recipes/help/ has a page per recipe: the options that are used most, with their 
 takes the fields of `TrainingArguments`, whose names are read from the source. `--help all` prints every option.
 """
 
-import difflib
 import importlib.util
 import os
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_hf.config.package_files import CONSOLE_COMMANDS, RECIPES
-from bert_hf.errors import InputError, end_repeated_attempt, one_line_errors
+from bert_hf.errors import InputError, did_you_mean, end_repeated_attempt, one_line_errors
 
 _TRAINING = ("pretrain", "finetune_", "estimate", "study")  # recipes that take the options of a training run
 
@@ -77,6 +76,5 @@ def unknown_option(
     name: str, names: Collection[str], where: str | Path = "command line", line: int | None = None
 ) -> InputError:
     """The error of an unknown option, with the most similar one as the remedy."""
-    similar = difflib.get_close_matches(name, names, 1)
-    remedy = f"did you mean {similar[0]}?" if similar else "--help lists the options"
+    remedy = did_you_mean(name, names).strip() or "--help lists the options"
     return InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
