@@ -101,7 +101,7 @@ LABELLED = {
     "predictions that are missing": ("evaluate_squad", "a.json b.json", "a.json", {}),
 }  # fmt: skip
 OPTIONS = {
-    "an unknown flag": ("pretrain", with_text("--max_stepz 3"), "max_steps?", {}),
+    "an unknown flag": ("pretrain", with_text("--max_stepz 3"), "max_steps'?", {}),
     "a length beyond the positions": ("pretrain", with_text("--max_seq_length 128"), "128", {}),
     "an unknown choice": ("pretrain", with_text("--lr_scheduler_type zigzag"), "zigzag", {}),
     "an unknown optimizer": ("pretrain", with_text("--optim adamm"), "adamm", {}),
