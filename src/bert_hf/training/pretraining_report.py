@@ -28,8 +28,11 @@ from bert_hf.training.trainer import PreTrainer
 
 
 @dataclass
-class PreTrainingReport:
-    """Prints and saves the metrics of a run, together with those of its baselines."""
+class PreTrainingReport(TrainerCallback):
+    """Prints and saves the metrics of a run, together with those of its baselines.
+
+    As a callback it prints those of the untrained model, since DeepSpeed evaluates only in `train`.
+    """
 
     trainer: PreTrainer
     corpus_args: CorpusArguments
@@ -48,7 +51,11 @@ class PreTrainingReport:
 
         measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
         self.baselines = rank0_value(measured)
-        trainer.add_callback(HeldOutBefore(self.baselines))
+        trainer.add_callback(self)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
+        if state.global_step == 0 and state.is_world_process_zero:
+            report_heldout("before", metrics or {}, self.baselines)
 
     def _banner(self) -> str:
         args = self.trainer.args
@@ -150,9 +157,8 @@ def perplexity(
         eval_mlm_perplexity = exp(loss)
         eval_bits_per_character = loss / ln 2 × tokens / characters
 
-    The loss is in nats per masked token. Tokens and characters are those of the held-out text (its first window, where
-    it has several). Characters are counted in its tokens, so after normalization and without white space; an unknown
-    token is one character.
+    Tokens and characters are those of the held-out text (its first window, where it has several). Characters are
+    counted in its tokens, so after normalization and without white space; an unknown token is one character.
 
     It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
     makes the pieces of small vocabularies easier.
@@ -165,17 +171,6 @@ def perplexity(
     loss = metrics["eval_mlm_loss"]
     bits = loss / np.log(2) * counts.sum() / (counts @ lengths)
     return {"eval_mlm_perplexity": float(np.exp(loss)), "eval_bits_per_character": float(bits)}
-
-
-class HeldOutBefore(TrainerCallback):
-    """Prints the held-out metrics of the untrained model. (A callback, since DeepSpeed evaluates only in `train`.)"""
-
-    def __init__(self, baselines: dict):
-        self.baselines = baselines
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
-        if state.global_step == 0 and state.is_world_process_zero:
-            report_heldout("before", metrics or {}, self.baselines)
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:
