@@ -1,7 +1,7 @@
 """The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `accuracy`, `f1`, …"""
 
+import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from bert_hf.finetuning.metrics import classification_metrics, confusion, predic
 from bert_hf.finetuning.prediction import (
     AnswerPredictor,
     ChoicePredictor,
-    FrozenFeaturesPredictor,
+    MaskPredictor,
     Predictor,
     TextPredictor,
     WordPredictor,
@@ -38,15 +38,14 @@ class EvaluationArguments(PredictorArguments):
     label_column: str | None = option(None, "Column of the label. Default: that of the training, or a usual name.")
 
 
+@functools.singledispatch
 def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     """The metrics of the rows, without `test_`, and a text for the console: the rows, and a table of their classes."""
-    function = _METRICS.get(type(predictor))
-    if function is None:
-        where = evaluation_args.model_name_or_path
-        raise InputError("not fine-tuned", where=where, remedy="`bert-hf pretrain --do_train false` evaluates it")
-    return function(predictor, evaluation_args)
+    where = evaluation_args.model_name_or_path
+    raise InputError("not fine-tuned", where=where, remedy="`bert-hf pretrain --do_train false` evaluates it")
 
 
+@evaluate.register
 def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     raw = file_rows(evaluation_args.test_file or [], evaluation_args.encoding)
     columns = predictor.columns_of(raw[0])
@@ -67,6 +66,7 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
     return {**metrics, "loss": float(losses.mean())}, f"{rows.line()}\n{table}"
 
 
+@evaluate.register
 def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     rows = read_tagged(evaluation_args.test_file or [])
     unify_schemes({"test": rows})
@@ -79,6 +79,7 @@ def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) ->
     return {**tagging_metrics(rows.tags, tags), "loss": float(losses.mean())}, entity_table(rows.tags, tags)
 
 
+@evaluate.register
 def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     questions = read_questions(evaluation_args.test_file or [])
     windows, spans, losses = predictor.spans(questions)
@@ -89,6 +90,7 @@ def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments
     return {**official_metrics(gold, texts), "loss": loss}, f"{len(questions):,} questions"
 
 
+@evaluate.register
 def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     raw = file_rows(evaluation_args.test_file or [])
     rows = list(map(choice_row, raw))
@@ -103,10 +105,4 @@ def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments
     return {"accuracy": float(np.mean(right)), "loss": float(torch.cat(losses).mean())}, f"{len(rows):,} rows"
 
 
-_METRICS: dict[type, Any] = {
-    TextPredictor: _of_texts,
-    WordPredictor: _of_words,
-    FrozenFeaturesPredictor: _of_words,
-    AnswerPredictor: _of_answers,
-    ChoicePredictor: _of_choices,
-}
+evaluate.register(MaskPredictor, evaluate.dispatch(Predictor))  # although it reads texts

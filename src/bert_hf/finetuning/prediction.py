@@ -45,8 +45,6 @@ from bert_hf.finetuning.tagging.windows import make_windows as windows_of_words
 from bert_hf.finetuning.task import TRAINED_ON
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
 
-_TOKENS = {"cpu": 4_096}  # of a batch, padding included; 65,536 on an accelerator
-
 
 class Predictor(ABC):
     """A model with one kind of head, its tokenizer, and how its inputs are made.
@@ -90,7 +88,7 @@ class Predictor(ABC):
         """What `keep` takes from a batch and the network's outputs, for each feature, in order."""
         lengths = [len(feature["input_ids"]) for feature in features]
         kept: list = [None] * len(features)
-        for numbers in batches_by_length(lengths, _TOKENS.get(self.model.device.type, 65_536)):
+        for numbers in batches_by_length(lengths, 4_096 if self.model.device.type == "cpu" else 65_536):
             batch = self.collate([features[number] for number in numbers])
             batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
             for number, value in zip(numbers, keep(batch, self.forward(batch)), strict=True):
@@ -193,10 +191,7 @@ class MaskPredictor(TextPredictor):
         return network.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
 
     def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
-        texts, pairs = zip(*items, strict=True)
-        seconds = None if pairs[0] is None else list(pairs)
-        encoded = self.tokenizer(list(texts), seconds, truncation=True, max_length=self.length)
-        features = [{name: encoded[name][row] for name in encoded} for row in range(len(items))]
+        features: Any = [self.tokenizer(*item, truncation=True, max_length=self.length) for item in items]
 
         def best_words(batch: dict, logits: Tensor) -> Iterator[dict[str, Any]]:
             counts = (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
