@@ -84,12 +84,9 @@ def _run(name: str, words: list[str]) -> int:
     # From its file: `evaluate` is also the name of a library
     spec: Any = importlib.util.spec_from_file_location(script.stem, script)
     recipe = importlib.util.module_from_spec(spec)
-    before, sys.argv = sys.argv, [f"bert-hf {name}", *words]
-    try:
-        spec.loader.exec_module(recipe)
-        return recipe.main(words)
-    finally:
-        sys.argv = before
+    spec.loader.exec_module(recipe)
+    sys.argv[0] = f"bert-hf {name}"  # in the usage of `--help all`
+    return recipe.main(words)
 
 
 def _number_of_processes(given: int | None, machine: str | None) -> int:

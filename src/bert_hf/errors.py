@@ -188,13 +188,6 @@ def end_repeated_attempt() -> None:
         sys.exit(int(os.readlink(link)))
 
 
-def _end_further_attempts(code: int) -> None:
-    link = _end_of_attempts()
-    if link is not None:
-        with contextlib.suppress(OSError):  # another rank was first
-            link.symlink_to(str(code))  # created with its content in one step
-
-
 def _end_of_attempts() -> Path | None:
     """A link to the exit code, in the folder that the launcher has made for this launch; None without a launcher."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # FOLDER/attempt_0/LOCAL_RANK/error.json
@@ -209,8 +202,10 @@ def is_first_of_host() -> bool:
 def print_error(line: str, code: int, restart: bool = False) -> None:
     """Prints the line with which a command ends; torchelastic may then restart it only where that can help."""
     print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
-    if not restart:
-        _end_further_attempts(code)
+    link = _end_of_attempts()
+    if not restart and link is not None:
+        with contextlib.suppress(OSError):  # another rank was first
+            link.symlink_to(str(code))  # created with its content in one step
 
 
 def print_to_stderr(line: str) -> None:

@@ -16,7 +16,6 @@ from bert_hf.console import shorten_list
 from bert_hf.errors import mask_secrets
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
-_SPLITS = ("test", "validation")
 # The columns of the table of results, by the beginning of a metric's name.
 _COLUMNS = {
     "test": "test",
@@ -94,7 +93,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results
-        if column in _SPLITS  # no baselines
+        if column in ("test", "validation")  # no baselines
     ]
 
     return ModelCardData(

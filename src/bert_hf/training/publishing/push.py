@@ -48,9 +48,8 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
 def _hub(folder: Path, repo_id: str) -> Iterator[None]:
     """Gives the Hub's client a timeout, and turns its errors into an `InputError` that says where the model is.
 
-    Its other settings are kept: hooks (among them offline mode), redirects. The class comes from the present client,
-    because huggingface_hub 1 uses httpx and 2 uses httpx2. A factory is set and not a client, because huggingface_hub
-    closes its client after a failed connection and makes another.
+    Its hooks are kept, among them offline mode. The class comes from the present client, because huggingface_hub 1
+    uses httpx and 2 uses httpx2. A factory is set, because the client is closed after a failed connection.
     """
     stock = huggingface_hub.get_session()
     options: dict = {"event_hooks": stock.event_hooks, "follow_redirects": True, "timeout": TIMEOUT}
