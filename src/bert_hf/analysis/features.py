@@ -122,11 +122,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
         cls → 1      mean → (1 + 2 + 6) / 3 = 3      max → 6      none → 1, 2, 6, 9 (the caller drops the padding)
 
-    Args:
-        states: (B, L, H). mask: (B, L), 0 where padding is.
-
-    Returns:
-        (B, 1, H); for `none` the states as they are, (B, L, H).
+    States (B, L, H) become (B, 1, H), but with `none`; the mask (B, L) is 0 where padding is.
     """
     if pooling == "none":
         return states

@@ -370,10 +370,6 @@ def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.n
     is furthest below its share. With classes a a a a a a b b:
 
         a b a b | a a a a      the first four rows hold two of each class; from then on a, until 6 : 2 is reached
-
-    Args:
-        classes: (N,) class numbers from 0.
-        key: seeds.
     """
     counts = np.bincount(classes)
     shuffled = np.random.default_rng(key).permutation(len(classes))

@@ -17,14 +17,7 @@ from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.errors import mask_secrets
-from bert_hf.finetuning.labelled_texts import (
-    REGRESSION,
-    Columns,
-    LabelledTexts,
-    as_number,
-    count_classes,
-    read_labelled,
-)
+from bert_hf.finetuning.labelled_texts import REGRESSION, Columns, LabelledTexts, count_classes, read_labelled
 from bert_hf.finetuning.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
@@ -64,11 +57,7 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 def write_folds(
     output_dir: str | None, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Writes all files into a folder that is new or empty. Of two processes only one succeeds: two splits never mix.
-
-    Args:
-        overwrite: the folder may hold an earlier split, which is removed first.
-    """
+    """Writes all files, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
     folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
@@ -92,7 +81,7 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     if rows.pairs is not None:
         row["text_pair"] = rows.pairs[number]
     label = rows.class_names()[number]
-    row["label"] = as_number(label) if regression else label
+    row["label"] = float(label) if regression else label
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 

@@ -146,9 +146,6 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
 
     Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2. Of two
     other names the rare one is positive, if it has less than a third of the rows.
-
-    Args:
-        counts: training rows of each label.
     """
     if task is not None and counts.keys() <= set(TASKS[task].labels):
         return TASKS[task].labels
@@ -209,12 +206,7 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
-    """The rows of a tab-separated file without quoting; empty lines are skipped.
-
-    Args:
-        columns: of a file without a header.
-        skip_incomplete: rows with too few fields are skipped, too, and counted in the log.
-    """
+    """The rows of a tab-separated file without quoting and, if `columns` are given, without a header."""
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
     if not columns:
         columns = lines.pop(0)[1] if lines else ()

@@ -102,12 +102,7 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
 def cut_tokens(
     first: list[Item], second: list[Item], available: int, long_texts: str
 ) -> list[tuple[list[Item], list[Item]]]:
-    """The tokens of both texts in each input of a row.
-
-    Args:
-        first, second: the tokens of both texts: ids, or whatever stands for them; `second` empty for a single text.
-        available: tokens of an input, without special tokens.
-    """
+    """The tokens of both texts in each input of a row, which has `available` tokens without the special ones."""
     if len(first) + len(second) <= available:
         return [(first, second)]
     if long_texts == "windows":

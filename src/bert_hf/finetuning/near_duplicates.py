@@ -60,11 +60,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _linked(signatures: np.ndarray) -> np.ndarray:
-    """(texts,) a number that similar texts share, and those linked by similar texts.
-
-    Args:
-        signatures: (texts, values), of 16 bits each.
-    """
+    """(texts,) a number that similar texts share, and those linked by similar texts; by (texts, values) of 16 bits."""
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
         # Sorted by the three values of the band, then by one of the next: 16 bits each
@@ -84,11 +80,7 @@ def _linked(signatures: np.ndarray) -> np.ndarray:
 
 
 def _are_similar(signatures: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """(pairs,) whether enough values of both signatures are equal.
-
-    Args:
-        pairs: (2, pairs) rows.
-    """
+    """(pairs,) whether enough values of both signatures are equal; `pairs` holds (2, pairs) rows."""
     blocks = np.array_split(pairs, 1 + pairs.shape[1] // _COMPARED, axis=1)
     return np.concatenate([(signatures[one] == signatures[other]).mean(axis=1) >= _SIMILAR for one, other in blocks])
 

@@ -134,10 +134,7 @@ def split_rows(
 ) -> dict[str, Any]:
     """`train` and the parts of these shares of all rows, which are held out one after the other: see `held_out`.
 
-    Args:
-        rows: for `take`.
-        where: the rows are from, for the error.
-        strata_of: the strata of the rows that are left.
+    `strata_of` gives the strata of the rows that are left.
     """
     parts = {}
     left = 100.0
@@ -165,10 +162,7 @@ def folds(
 ) -> list[dict[str, LabelledTexts]]:
     """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
 
-    Args:
-        groups: (N,) of near-duplicates.
-        count: two folds or more.
-        validation_percentage: of all rows; the test rows are 100 / count %.
+    `validation_percentage` is that of all rows; the test rows are 100 / count %.
     """
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):
