@@ -402,7 +402,7 @@ def predict(
         [{'label': 'spam', 'score': 0.99}, {'label': 'ham', 'score': 0.98}]
 
     Args:
-        model: its folder or Hub id, or a stock model in memory with any of the BERT heads.
+        model: its folder or Hub id, or a stock model in memory with any of the BERT heads; it is left in eval mode.
         texts: texts; pairs of texts as tuples; lists of words; or dictionaries by column, such as
             `{"question": …, "context": …}` and `{"context": …, "choices": […]}`.
         tokenizer: by default the model's own.
