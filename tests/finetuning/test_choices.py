@@ -53,7 +53,7 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         ({**SWAG, "label": -1}, ("A ball lies there.", "It", ("rolls.", "reads."), None)),
         ({"context": "c", "question": "q", "choices": ["x", " y "], "label": 1}, ("c", "q", ("x", "y"), 1)),
         ({"context": "c", "question": None, "choices": ["x", "y", "z"], "label": "2"}, ("c", "", ("x", "y", "z"), 2)),
-        ({"question": "q", "choice0": "x", "choice1": "y"}, ("", "q", ("x", "y"), None)),
+        ({"question": "q", "ending0": "x", "ending1": "y"}, ("", "q", ("x", "y"), None)),
     ],
 )
 def test_rows_of_both_kinds(row, expected):

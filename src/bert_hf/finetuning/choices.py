@@ -22,7 +22,6 @@ from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
 _QUESTIONS = ("sent2", "question")
-_NUMBERED = ("ending", "choice")  # ending0, ending1, …
 _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
@@ -60,8 +59,7 @@ class ChoiceRow(NamedTuple):
 def choice_row(row: Row) -> ChoiceRow:
     """A row of SWAG (sent1, sent2, ending0, …, label) or a general one (context, question, choices, label).
 
-    `choices` is a list, or columns choice0, choice1, …; the label is an index from 0. No label, an empty one and -1
-    (as in SWAG's test rows) mean that it is not known.
+    The label is an index from 0. No label, an empty one and -1 (as in SWAG's test rows) mean that it is not known.
     """
     values = row.values
     choices = _choices(values)
@@ -91,11 +89,8 @@ def _choices(values: dict[str, Any]) -> list:
     """The choices of a row, unchecked; [] where no column is one of choices."""
     if isinstance(values.get("choices"), list):
         return values["choices"]
-    for name in _NUMBERED:
-        if f"{name}0" in values:
-            count = next(number for number in range(len(values) + 1) if f"{name}{number}" not in values)
-            return [values[f"{name}{number}"] for number in range(count)]
-    return []
+    count = next(number for number in range(len(values) + 1) if f"ending{number}" not in values)
+    return [values[f"ending{number}"] for number in range(count)]
 
 
 # ---- task
