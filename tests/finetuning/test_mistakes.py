@@ -44,6 +44,12 @@ def test_mistakes_by_confidence_with_suspected_labels(tmp_path):
     ]
 
 
+def test_a_class_without_rows_is_never_suspected(tmp_path):
+    rows = judged()._replace(targets=np.zeros(5, int))
+    said = write_mistakes(tmp_path / "mistakes.csv", {"test": rows}, ("ham", "spam"))
+    assert said.endswith("3, 0 of them suspected label errors")
+
+
 def test_groups_of_rows(tmp_path):
     write_slices(tmp_path / "slices.csv", judged(), {"source": ["x", "y", "x", "y", "y"]})
     rates = {line["group"]: line for line in table(tmp_path / "slices.csv")}

@@ -30,12 +30,13 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
     """Writes every wrong prediction, the most probable first; returns a sentence on them.
 
     A label is suspected where the predicted class is at least as probable as it is, on average, for the rows that
-    have it as their label (confident learning: Northcutt et al. 2021, section 3.1).
+    have it as their label (confident learning: Northcutt et al. 2021, section 3.1); never where no row has it.
     """
     lines = []
     for part, (rows, probabilities, predictions, targets) in parts.items():
         one_hot = np.eye(len(labels))[targets]
-        averages = (probabilities * one_hot).sum(0) / one_hot.sum(0).clip(min=1)
+        never = np.full(len(labels), np.inf)
+        averages = np.divide((probabilities * one_hot).sum(0), one_hot.sum(0), never, where=one_hot.any(0))
         texts = rows.joined()
         for row in np.flatnonzero(predictions != targets):
             said = predictions[row]
