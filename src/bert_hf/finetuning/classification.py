@@ -261,8 +261,7 @@ class ClassificationTask(DownstreamTask):
 
         # Rows to look at
         inputs = self.inputs(part)
-        lengths = np.bincount(inputs.row_of_feature, np.asarray(inputs.features["length"]))
-        slices = {"tokens": mistakes.length_groups(lengths)}
+        slices = {"tokens": mistakes.length_groups(inputs.lengths)}
         if rows.slices:
             slices[str(rows.columns.slice)] = rows.slices
         mistakes.write_slices(folder / "slices.csv", judged[part], slices)

@@ -29,11 +29,13 @@ class EncodedTexts(NamedTuple):
     Attributes:
         features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
         row_of_feature: (features,) the row of each input, in ascending order.
+        lengths: (rows,) the tokens of each row before it is cut, special tokens included.
         note: how many rows are too long for one input, and what became of them; "" where none is.
     """
 
     features: datasets.Dataset
     row_of_feature: np.ndarray
+    lengths: np.ndarray
     note: str
 
 
@@ -60,9 +62,9 @@ def encode_texts(
     ids: list[list[int]] = []
     types: list[list[int]] = []
     row_of_feature: list[int] = []
-    longer = 0
+    lengths = np.zeros(len(rows), np.int64)
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        longer += len(first) + len(second) > available
+        lengths[row] = len(first) + len(second) + max_seq_length - available
         parts = cut_tokens(first, second, available, long_texts)
         for one, other in parts:
             end = [] if rows.pairs is None else [*other, sep]
@@ -75,8 +77,9 @@ def encode_texts(
         features["labels"] = [labels[row] for row in row_of_feature]
 
     how = "read in several windows" if long_texts == "windows" else "cut (--long_texts windows reads all of them)"
+    longer = np.sum(lengths > max_seq_length)
     note = f"{longer:,} of {len(rows):,} rows have more than {max_seq_length} tokens and are {how}" if longer else ""
-    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
+    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), lengths, note)
 
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
