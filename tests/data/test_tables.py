@@ -146,9 +146,9 @@ def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, 
     assert list(rows[0]) == (names or ["label", "text"])
 
 
-def test_columns_without_names_are_left_out(tmp_path):
+def test_columns_without_names_are_kept(tmp_path):
     path = write(tmp_path, "a.csv", "v1,v2,,\nham,one two,,\nspam,two,,x\n")
-    assert next(read_rows(path)) == ({"v1": "ham", "v2": "one two"}, path, 2)
+    assert next(read_rows(path)) == ({"v1": "ham", "v2": "one two", "": "", " ": ""}, path, 2)
 
 
 # ---- encodings, classes, URLs

@@ -141,10 +141,11 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     """
     if column := usual_column(row.values, TEXT_NAMES):
         return column
-    strings = [name for name, value in row.values.items() if isinstance(value, str | None)]  # null may be text later
+    named = {name: value for name, value in row.values.items() if name.strip()}
+    strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]
-    raise row.header_error("text column not recognised", f"pass --text_column, one of: {', '.join(row.values)}")
+    raise row.header_error("text column not recognised", f"pass --text_column, one of: {', '.join(named)}")
 
 
 # ---- separated fields
@@ -166,12 +167,13 @@ def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[s
         if repeated:
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
+        names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
 
     for line, fields in rows:
         if len(fields) != len(names):
             what = f"{len(fields)} fields instead of {len(names)}"
             raise InputError(what, where=path, line=line, remedy="fix the row")
-        yield line, {name: field for name, field in zip(names, fields, strict=True) if name}
+        yield line, dict(zip(names, fields, strict=True))
 
 
 def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
