@@ -188,6 +188,14 @@ def test_columns_pass_through_in_order(tmp_path):
     ]
 
 
+def test_row_numbers_of_pandas_pass_through(tmp_path):
+    save(tmp_path / "model", num_labels=3)
+    (tmp_path / "rows.csv").write_text(",text\n1000,w1\n1001,w2\n")
+    write(tmp_path / "model", [tmp_path / "rows.csv"], tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines] == [["", "text"], ["1000", "w1"], ["1001", "w2"]]
+
+
 def test_rows_without_a_text_are_counted_and_kept(tmp_path, caplog):
     save(tmp_path / "model", num_labels=2)
     source = as_csv(tmp_path / "rows.csv", [{"n": n, "text": text} for n, text in enumerate(["w1", "", "w2", " "])])
@@ -237,6 +245,17 @@ def test_lines_of_text_and_tagged_words(tmp_path):
 
     (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
     assert write(tmp_path / "tagger", [tmp_path / "texts.txt"], tmp_path / "tags.jsonl") == 2
+
+
+def test_rows_in_python_form_the_documents_of_a_file(tmp_path):
+    save(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": True})
+    rows = [{"tokens": text.split()[:4], "document_id": number // 3} for number, text in enumerate(TEXTS)]
+    for given in (rows, [{"tokens": row["tokens"]} for row in rows]):
+        source = as_lines(tmp_path / "rows.jsonl", given)
+        write(tmp_path / "model", [source], tmp_path / "out.jsonl")
+        written = [json.loads(line)["labels"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert [row["labels"] for row in predict(tmp_path / "model", given)] == written
+        assert [predict(tmp_path / "model", [row])[0]["labels"] for row in given] != written
 
 
 # ---- windows and resume

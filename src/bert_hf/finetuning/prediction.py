@@ -404,7 +404,8 @@ def predict(
     Args:
         model: its folder or Hub id, or a stock model in memory with any of the BERT heads; it is left in eval mode.
         texts: texts; pairs of texts as tuples; lists of words; or dictionaries by column, such as
-            `{"question": …, "context": …}` and `{"context": …, "choices": […]}`.
+            `{"question": …, "context": …}` and `{"context": …, "choices": […]}`. As in a file, sentences are one
+            document, or several by `document_id`.
         tokenizer: by default the model's own.
         options: `long_texts`, `text_column`, … in place of those of the training.
 
@@ -421,7 +422,7 @@ def predict(
         predictor = load_predictor(model, tokenizer, **options)
     else:
         predictor = make_predictor(model, tokenizer or load_tokenizer(model.name_or_path), **options)
-    return predictor([Row(_as_values(text), f"texts[{number}]") for number, text in enumerate(texts)])
+    return predictor([Row(_as_values(text), "texts", number) for number, text in enumerate(texts, 1)])
 
 
 def _as_values(text: Any) -> dict[str, Any]:
