@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -349,6 +350,22 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     resumed._restore_resume_state(str(checkpoint))
     assert torch.equal(resumed._log_sums, 3 * one)
     assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
+
+
+@pytest.mark.parametrize(("written", "resuming"), [(1, 2), (2, 2), (3, 2), (1, 1), (2, 1)])
+def test_sums_of_the_log_are_counted_once(written, resuming, tmp_path, tokenizer):
+    """By all resuming ranks together, whatever the number of ranks that wrote the checkpoint."""
+    trainer = make(tmp_path, tokenizer, steps=3)
+    for rank in range(written):
+        log = {**trainer.log_state(), "counts": torch.full((8,), 10.0**rank, dtype=torch.float64)}
+        trainer_state.copy_rank(log)(trainer_state.rank_file(tmp_path, rank))
+
+    total = torch.zeros(8)
+    for rank in range(resuming):
+        trainer.args = SimpleNamespace(process_index=rank)
+        trainer.restore_log_state(trainer_state.load_logs(tmp_path, SimpleNamespace(rank=rank, count=resuming)))
+        total += trainer._log_sums
+    assert total.tolist() == [sum(10**rank for rank in range(written))] * 8
 
 
 @pytest.mark.parametrize(

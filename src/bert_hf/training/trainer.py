@@ -416,7 +416,7 @@ class PreTrainer(ResumableTrainer):
 
     def restore_log_state(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
-        holds_sums = len(logs) == 1 or self.args.process_index == 0  # sums of all ranks are kept by the first
+        holds_sums = logs[0]["rank"] == self.args.process_index  # sums of all ranks are kept by the first
         self._log_sums.copy_(counts if holds_sums else torch.zeros_like(counts))
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]

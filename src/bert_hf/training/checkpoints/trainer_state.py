@@ -217,13 +217,13 @@ def copy_rank(log: dict) -> Callable[[Path], None]:
 
 
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
-    """The logs that this rank has to resume from.
+    """The logs that this rank has to resume from, each with the `rank` that wrote it.
 
     Its own one; where another number of ranks wrote the checkpoint, those of all ranks, whose sums are to be added.
     """
     written = len(list(Path(folder).glob("rank_*.safetensors")))
     numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
-    return [load_state(rank_file(folder, number))["log"] for number in numbers]
+    return [{**load_state(rank_file(folder, number))["log"], "rank": number} for number in numbers]
 
 
 def load_generators(folder: str | Path, rank: int, seed: int) -> None:
