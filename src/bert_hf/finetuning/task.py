@@ -39,7 +39,6 @@ class DownstreamTask(ABC):
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
-    train_sampling_strategy: ClassVar[str] = "group_by_length"  # unless the user names another
 
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args

@@ -17,6 +17,7 @@ from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
+from bert_hf.models.unpadded_encoder import leave_out_padding
 from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -75,8 +76,9 @@ class FineTuner(ResumableTrainer):
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
-        args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
+        if args.device.type == "cpu":
+            leave_out_padding(model)
 
         super().__init__(
             model, args, collator, task.encoded("train"),

@@ -39,7 +39,6 @@ class TokenClassificationTask(DownstreamTask):
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
     splits_test = False
-    train_sampling_strategy = "random"  # a batch of short sentences has few labels, each of which would count more
     task_args: TokenClassificationArguments
     parts: dict[str, TaggedSentences]
 

@@ -13,7 +13,7 @@ P positions · M masked tokens of the batch · T real tokens of the batch, witho
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -369,7 +369,7 @@ class BertModel(BertPreTrainedModel):
         super().__init__(config)
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
-        self.pooler = BertPooler(config)
+        self.pooler: Any = BertPooler(config)  # None in an encoder whose head does not read its output
         self.post_init()
 
     @capture_outputs
@@ -388,18 +388,44 @@ class BertModel(BertPreTrainedModel):
         hidden = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)  # (B, L, H)
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden, attention_mask=attention_mask)
         hidden = self.encoder(hidden, mask, **kwargs)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pooler(hidden))
+        pooled = self.pooler(hidden) if self.pooler is not None else None
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled)
 
     def forward_unpadded(
         self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch
     ) -> tuple[Tensor, Tensor]:
-        """Only what the heads use: hidden states of the masked tokens (M, H) and pooler output (B, H)."""
+        """Only what the heads use: hidden states of the masked tokens (M, H) and of each [CLS] (B, 1, H)."""
         hidden = self.embeddings.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H)
         hidden = self.encoder(hidden, None, unpadded=batch)  # (Q, H)
 
-        first = hidden.index_select(0, batch.cls_queries).unsqueeze(1)  # (B, 1, H)
         masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
-        return masked, self.pooler(first)
+        return masked, hidden.index_select(0, batch.cls_queries).unsqueeze(1)
+
+    def unpad(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        masked_positions: Tensor,
+        token_positions: Tensor | None,
+        others: dict,
+    ) -> UnpaddedBatch | None:
+        """The layout of the batch without padding; None where the padded batch has to be computed."""
+        if input_ids is None or any(value is not None and value is not False for value in others.values()):
+            return None
+        config = self.config
+        if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
+            return None
+        if hasattr(self.embeddings.word_embeddings, "neftune_noise_alpha"):  # its noise is for (B, L, H)
+            return None
+        if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
+            return None  # the lengths of the sequences would make another graph for every batch
+
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+            token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
+        if attention_mask.dim() != 2:
+            return None
+        return unpad_batch(attention_mask, masked_positions, token_positions)
 
 
 @dataclass
@@ -486,7 +512,9 @@ class BertForPreTraining(BertPreTrainedModel):
         # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile the graph ends at
         # `unpad_batch`, in every function that leads to it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions, others)
+        unpadded = None
+        if masked_positions is not None and self.fast_path:
+            unpadded = self.bert.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
         hidden, pooled, hidden_states, attentions = self._encode(
             input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )
@@ -527,41 +555,14 @@ class BertForPreTraining(BertPreTrainedModel):
             for, the hidden states and attentions of each layer.
         """
         if input_ids is not None and unpadded is not None:
-            return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
+            masked, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)
+            return masked, self.bert.pooler(first), None, None
 
         outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
         hidden = outputs.last_hidden_state  # (B, L, H)
         if masked_positions is not None:
             hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
         return hidden, outputs.pooler_output, outputs.hidden_states, outputs.attentions
-
-    def _unpad(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        masked_positions: Tensor | None,
-        token_positions: Tensor | None,
-        others: dict,
-    ) -> UnpaddedBatch | None:
-        """The layout of the batch without padding; None where the padded batch has to be computed."""
-        if input_ids is None or masked_positions is None or not self.fast_path:
-            return None
-        if any(value is not None and value is not False for value in others.values()):
-            return None
-        config = self.config
-        if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
-            return None
-        if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # its noise is for (B, L, H)
-            return None
-        if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
-            return None  # the lengths of the sequences would make another graph for every batch
-
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-            token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
-        if attention_mask.dim() != 2:
-            return None
-        return unpad_batch(attention_mask, masked_positions, token_positions)
 
     def _losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None

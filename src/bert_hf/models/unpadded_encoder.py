@@ -1,0 +1,75 @@
+"""The encoder of a stock model without the padding of its batches, for fine-tuning on a CPU.
+
+Shapes: B batch · L length · H hidden size · T real tokens of the batch.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import BertForMultipleChoice, BertForSequenceClassification, PreTrainedModel
+from transformers import BertModel as StockBertModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from bert_hf.models.modeling_bert import BertModel
+
+_READ_POOLER_OUTPUT = (BertForSequenceClassification, BertForMultipleChoice)
+
+
+class UnpaddedBertModel(BertModel):
+    """Computes the real tokens alone, with the parameters of a stock encoder, which it replaces.
+
+    Texts of different lengths may share a batch at no cost, so the rows of a fine-tuning keep their random order.
+
+    Args:
+        stock: the encoder; its parameters are shared, not copied.
+        cls_only: the head reads the pooler output alone: the last layer computes [CLS], and `last_hidden_state` has
+            its states (B, 1, H).
+    """
+
+    def __init__(self, stock: StockBertModel, cls_only: bool):
+        with torch.device("meta"):
+            super().__init__(stock.config)
+        if stock.pooler is None:
+            self.pooler = None
+        self.load_state_dict(stock.state_dict(keep_vars=True), assign=True)
+        self.train(stock.training)
+        self.cls_only = cls_only
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """The outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed."""
+        batch = None
+        tokens = torch.empty(0, dtype=torch.int64)
+        if attention_mask is not None and attention_mask.dim() == 2 and not torch.compiler.is_compiling():
+            tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
+            selected = tokens[:0] if self.cls_only else tokens
+            others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
+            batch = self.unpad(input_ids, attention_mask, selected, tokens, others)
+        if batch is None or input_ids is None:
+            return super().forward(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+
+        states, first = self.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H) or (0, H), (B, 1, H)
+        pooled = self.pooler(first) if self.pooler is not None else None
+        if self.cls_only:
+            return BaseModelOutputWithPooling(last_hidden_state=first, pooler_output=pooled)
+
+        padded = states.new_zeros(input_ids.numel(), states.shape[1]).index_copy(0, tokens, states)
+        return BaseModelOutputWithPooling(padded.unflatten(0, input_ids.shape), pooled)
+
+
+def leave_out_padding(model: nn.Module) -> None:
+    """Replaces the encoder of a stock model. Class, parameters and `state_dict` of the model stay what they are.
+
+    Other models are left alone, such as those whose encoder has more than the stock layers (adapters).
+    """
+    stock = getattr(model, "bert", None)
+    if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel:
+        return
+    if all(type(layer).__module__.startswith(("torch.nn.", "transformers.")) for layer in stock.modules()):
+        model.bert = UnpaddedBertModel(stock, type(model) in _READ_POOLER_OUTPUT)
