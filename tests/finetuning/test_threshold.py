@@ -1,6 +1,7 @@
 """The threshold of a two-class model: chosen on validation rows, saved in the model, used by all that label rows."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from helpers.recipe_runs import recipe
 from scipy.special import expit
 from scipy.stats import beta
 
+import bert_hf
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions import check_threshold, choose_threshold, describe_threshold
@@ -157,3 +159,11 @@ def test_predict_and_evaluate_use_it(run):
 def test_another_rule_is_another_run(run, capsys):
     assert classify(run, "run", "--min_precision", "0.9") == 2
     assert "threshold" in capsys.readouterr().err
+
+
+def test_rows_that_were_trained_on_are_not_split_off_for_an_evaluation(run, capsys):
+    words = ["--model_name_or_path", str(run / "run"), "--output_dir", str(run / "fourth"), "--do_train", "false"]
+    messages = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
+    words += ["--train_file", str(messages), "--test_file", str(run / "test.csv"), "--use_cpu", "true"]
+    assert recipe("finetune_classification")(words) == 2
+    assert "validation rows would be split off" in capsys.readouterr().err

@@ -209,6 +209,11 @@ class ClassificationTask(DownstreamTask):
         self._temperature: float | None = None  # until `decide`
         self._deciles: dict[str, list[float]] = {}
 
+    def decide_as_trained(self, config: Any) -> None:
+        super().decide_as_trained(config)
+        self._temperature = 1.0  # it is part of the weights
+        self._deciles = getattr(config, TRAINED_ON, {}).get("deciles", {})
+
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         self._temperature = 1.0
         if self.regression or self.task_args.validates_on_training_rows:

@@ -29,7 +29,7 @@ from bert_hf.training.distributed import agree, end_start
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
-from bert_hf.training.output_folder import RunStart, folder_of
+from bert_hf.training.output_folder import RunStart, folder_of, recorded
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
@@ -78,12 +78,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
-        for name, value in (getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None) or {}).items():
-            given = getattr(task_args, name, None)
-            is_default = given == getattr(type(task_args), name, None)
-            if name in ("max_seq_length", "long_texts") and is_default and given != value:
-                logger.info(f"{name}: {value}, as in training")
-                setattr(task_args, name, value)
+        use_trained_options(task_args, config_of_checkpoint(checkpoint))
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield from check_run(args, (*task.metric_names(task_args), "loss"))
@@ -93,6 +88,18 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
     yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
+
+
+def use_trained_options(task_args: TaskArguments, config: Any) -> None:
+    """Sets the options with their default value to those of the training: columns, length, stride, context, …"""
+    threshold = getattr(config, "null_score_diff_threshold", None)
+    trained = {**(getattr(config, TRAINED_ON, None) or {}), "null_score_diff_threshold": threshold}
+    for name, value in trained.items():
+        given = getattr(task_args, name, None)
+        is_default = hasattr(task_args, name) and given == getattr(type(task_args), name, None)
+        if is_default and value is not None and given != value:
+            logger.info(f"{name}: {value}, as in training")
+            setattr(task_args, name, value)
 
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
@@ -138,13 +145,19 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 
 def require_trained(task: DownstreamTask, about: str) -> None:
-    """Checks that the layers were trained, and that the classes have the same names as in the checkpoint."""
+    """Checks that the layers were trained on none of these rows, and on classes of the same names."""
     where = task.task_args.model_name_or_path
     config = config_of_checkpoint(str(where))
     if new := about.partition("newly initialized: ")[2]:
         raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
 
-    task.threshold = getattr(config, "decision_threshold", None)
+    identity = recorded(Path(str(where)))
+    if task.split_off and identity is not None and identity.get("data") != task.fingerprint()["data"]:
+        what = f"{' and '.join(task.split_off)} rows would be split off rows that it may have been trained on"
+        remedy = "pass the data of its training, or use bert-hf evaluate"
+        raise InputError(what, where="--train_file", remedy=remedy)
+
+    task.decide_as_trained(config)
     names = tuple((config.id2label or {}).values())
     if task.labels and names != task.labels:
         what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
@@ -208,8 +221,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
 
-    if trained is None:
-        trainer.validate(None)
+    if trained is None:  # nothing is decided anew
+        trainer.validation_metrics = trainer.predict_part("validation", "eval")
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.validation_metrics, "test": {}}

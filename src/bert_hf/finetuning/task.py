@@ -28,6 +28,7 @@ class DownstreamTask(ABC):
 
     Attributes:
         parts: the rows of "train" and "validation", and of "test" and other parts, if any.
+        split_off: the parts whose rows are split off the training rows.
         labels: class names by id; empty for a task without classes.
         threshold: of a prediction, as the validation rows decided, or as it is given; None: there is none.
         findings: sentences of `analyse`, for the report and the card.
@@ -48,6 +49,7 @@ class DownstreamTask(ABC):
         parts = self.read(task_args)
         self.labels = self.class_names(task_args, parts)
         self.parts = limited(self.complete(task_args, parts), task_args)
+        self.split_off = [part for part in self.parts if part not in parts]
 
     # ---- rows
 
@@ -176,6 +178,10 @@ class DownstreamTask(ABC):
     def begin(self) -> None:
         """Before a training: forgets what the validation rows of an earlier one decided."""
         self.threshold: float | None = None
+
+    def decide_as_trained(self, config: Any) -> None:
+        """Without training: takes what the validation rows decided then from the network's configuration."""
+        self.threshold = getattr(config, "decision_threshold", None)
 
     def decide(self, predictions: Arrays, network: Any) -> list[str]:
         """After the training: what the validation rows decide, in some lines. Without a network no weights change."""
