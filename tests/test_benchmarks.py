@@ -127,6 +127,8 @@ def test_finetuning_sides_end_in_the_same_weights(task, tmp_path, monkeypatch, c
     assert finetuning_parity.main(["--task", task, *flags, *sizes, *rows_of(task, tmp_path)]) == 0
     stock, longest, _, ours = (network.state_dict() for network, _ in networks)
     for name, weight in longest.items():
+        if name == "qa_outputs.bias":  # which softmax over the positions removes: its gradient is rounding alone
+            continue
         torch.testing.assert_close(ours[name], weight, atol=1e-5, rtol=0)
         if task != "squad":  # whose stock loss depends on the padding
             torch.testing.assert_close(stock[name], weight, atol=1e-5, rtol=0)

@@ -60,7 +60,7 @@ class Predictor(ABC):
     columns: tuple[str, ...]  # that are added to each row
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
-        self.model = model.eval()  # without dropout
+        self.model = model
         self.tokenizer = tokenizer
         self.options = options
         self.trained_on: dict[str, Any] = getattr(model.config, TRAINED_ON, None) or {}
@@ -74,7 +74,11 @@ class Predictor(ABC):
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """What is added to each row, by column."""
         items = [self.read(row) for row in rows]
-        return self.predict(items) if items else []
+        training = self.model.training
+        self.model.eval()  # without dropout
+        added = self.predict(items) if items else []
+        self.model.train(training)
+        return added
 
     @abstractmethod
     def read(self, row: Row) -> Any:
@@ -404,7 +408,7 @@ def predict(
         [{'label': 'spam', 'score': 0.99}, {'label': 'ham', 'score': 0.98}]
 
     Args:
-        model: its folder or Hub id, or a stock model in memory with any of the BERT heads; it is left in eval mode.
+        model: its folder or Hub id, or a stock model in memory with any of the BERT heads.
         texts: texts; pairs of texts as tuples; lists of words; or dictionaries by column, such as
             `{"question": …, "context": …}` and `{"context": …, "choices": […]}`. As in a file, sentences are one
             document, or several by `document_id`.
