@@ -63,8 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
               f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
 
-    # 3. Documents → sentences → ids; a corpus that is overwritten stays until here
-    claim_output_dir(str(folder), output_args.overwrite_output_dir, ours=OWNED, resumable=True)
+    # 3. Documents → sentences → ids; another corpus that is overwritten stays until here
     corpus = prepare(
         inputs,
         tokenizer,
@@ -75,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         without=left_out,
         options={"deduplicate": prepare_args.deduplicate} if prepare_args.deduplicate else None,
         text_language=text_args.language,
+        overwrite=output_args.overwrite_output_dir,
     )
     seconds = time.perf_counter() - begin
 

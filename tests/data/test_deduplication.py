@@ -7,6 +7,7 @@ import pytest
 from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 
+from bert_hf.data.corpus import shards
 from bert_hf.data.text.deduplication import SHINGLE, document_rows, find_duplicates, minhash_signatures
 from bert_hf.data.text.readers import Piece, cut_pieces
 
@@ -185,6 +186,24 @@ def test_the_recipe_leaves_them_out(command, planted, tmp_path, capsys, monkeypa
     for other in (["--deduplicate", "exact"], []):
         assert main([*command, *other]) == 2
         assert "different deduplicate" in capsys.readouterr().err
+
+
+def test_overwriting_continues_the_same_corpus_and_removes_another(command, tmp_path, monkeypatch):
+    made, encode = [], shards.encode_group
+    monkeypatch.setattr(shards, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+
+    def encoded(*words):
+        made.clear()
+        assert main([*command, "--overwrite_output_dir", *words]) == 0
+        return len(made)
+
+    assert [encoded(), encoded()] == [3, 0]
+    for name in ("manifest.json", "data-00002.arrow"):  # as if it was killed
+        (tmp_path / "out" / name).unlink()
+    assert encoded() == 1
+
+    assert encoded("--deduplicate", "exact") == 3
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["made_from"]["deduplicate"] == "exact"
 
 
 def test_changed_text_is_searched_again(command, tmp_path, capsys):

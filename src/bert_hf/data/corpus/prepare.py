@@ -24,7 +24,7 @@ RECIPE = "recipe.json"  # what is being prepared in a folder; other text or anot
 _LOCK = ".lock.tmp"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
-OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp", _LOCK)
+OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
 
 
 def prepare(
@@ -38,6 +38,7 @@ def prepare(
     without: Mapping[int, frozenset[int]] | None = None,
     options: dict | None = None,
     text_language: str | None = None,
+    overwrite: bool = False,
 ) -> Corpus | None:
     """Splits the inputs into sentences and these into ids, one or more shards in `folder` per input.
 
@@ -48,6 +49,7 @@ def prepare(
         without: {input: numbers of documents that are left out}.
         options: what decided `without`, for the recipe.
         text_language: of the text as the user named it, for the model card; `language` may be a default or None.
+        overwrite: another corpus in the folder is removed; the same one is continued all the same.
 
     Returns:
         The corpus; None where other parts still have shards to make. Whichever part ends last completes the folder,
@@ -59,7 +61,7 @@ def prepare(
     folder = Path(folder)
     shared = _shard_settings(inputs, tokenizer, language, options or {})
     recipe = {**shared, "inputs": [source.name for source in inputs]}
-    _claim(folder, recipe, tokenizer)
+    _claim(folder, recipe, tokenizer, overwrite)
 
     jobs = [
         InputShards(source, folder / f"data-{number:05d}.arrow", shared, (without or {}).get(number, frozenset()))
@@ -89,20 +91,22 @@ def _shard_settings(
 # ---- the folder
 
 
-def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> None:
+def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
     """Records what is made in the folder, or checks that it is the same. Parts may begin at the same moment."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / _LOCK):
         present = read_json_object(folder / RECIPE)
-        if present is None:
+        if present is not None and present != recipe:
+            if not overwrite:
+                differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
+                raise InputError(
+                    f"the folder contains another corpus (different {', '.join(differ)})",
+                    where=folder,
+                    remedy="choose another --output_dir, or pass --overwrite_output_dir",
+                )
+            _remove_files(folder)
+        if present != recipe:
             write_json(folder / RECIPE, recipe)
-        elif present != recipe:
-            differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
-            raise InputError(
-                f"the folder contains another corpus (different {', '.join(differ)})",
-                where=folder,
-                remedy="choose another --output_dir, or pass --overwrite_output_dir",
-            )
 
         if not (folder / "tokenizer/tokenizer.json").is_file():  # the file that is saved last
             save_tokenizer(tokenizer, folder / "tokenizer")
@@ -129,10 +133,15 @@ def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int
     return Corpus(folder)
 
 
-def _remove_corpus(folder: Path) -> None:
+def _remove_files(folder: Path) -> None:
     for pattern in reversed(OWNED):  # the recipe last
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
+
+
+def _remove_corpus(folder: Path) -> None:
+    _remove_files(folder)
+    (folder / _LOCK).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         (folder / "tokenizer").rmdir()
         folder.rmdir()
