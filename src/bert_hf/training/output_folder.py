@@ -310,6 +310,8 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
     # Looked for after the listing: another part of a corpus may begin at the same moment
     if not (folder / ours[0]).is_file():
         check_no_foreign_files(folder, overwrite, marker=ours[0])
+    elif (folder / "config.json").is_file():  # its tokenizer has the files that mark a vocabulary
+        raise InputError("the output folder contains a model", where=folder, remedy="give another --output_dir")
     elif overwrite:
         _remove_files(folder, reversed(ours))  # the file by which the folder is known comes last
     elif not resumable:
