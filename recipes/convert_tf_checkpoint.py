@@ -23,7 +23,7 @@ from bert_hf.models.tf_checkpoint import (
     check_conversion,
     convert,
     find_prefix,
-    has_capitals,
+    normalization,
     read_tf_config,
     write_card,
 )
@@ -40,10 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     logging.disable_progress_bar()
     prefix = find_prefix(str(conversion_args.tf_checkpoint))
 
-    # 1. Tokenizer: cased if the vocabulary has capital letters
+    # 1. Tokenizer: with capitals and accents if the vocabulary has them
     vocabulary = prefix.parent / "vocab.txt"
     config = read_tf_config(prefix.parent / "bert_config.json", conversion_args.gelu)
-    tokenizer = load_tokenizer(vocabulary, do_lower_case=not has_capitals(vocabulary))
+    tokenizer = load_tokenizer(vocabulary, **normalization(vocabulary))
     tokenizer.model_max_length = config.max_position_embeddings
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
 

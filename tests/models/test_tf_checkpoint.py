@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClass
 
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle, _ordered
-from bert_hf.models.tf_checkpoint import has_capitals, read_tf_config, weight_name
+from bert_hf.models.tf_checkpoint import normalization, read_tf_config, weight_name
 
 FOLDER = Path(__file__).parent / "tensorflow_checkpoint"
 PREFIX = FOLDER / "pretraining/bert_model.ckpt"
@@ -257,10 +257,26 @@ def test_capitals_in_the_vocabulary_make_a_cased_tokenizer(copied):
     vocabulary = copied / "vocab.txt"
     text = vocabulary.read_text()
     vocabulary.write_text(re.sub("^cat$", "<S>", text, flags=re.MULTILINE))  # as in Google's Chinese vocabulary
-    assert not has_capitals(vocabulary)
+    assert normalization(vocabulary) == {}
     vocabulary.write_text(re.sub("^mat$", "Mat", text, flags=re.MULTILINE))
     assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
     assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize("Mat mat") == ["Mat", "[UNK]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("मुझे हिन्दी पसंद है ।", "मुझे हिन्दी पसंद है।"),
+        ("hän ei ole täällä .", "Hän ei ole täällä."),
+        ("han ei ole taalla .", "Hän ei ole täällä."),
+        ("나는 학생", "나는 학생"),
+    ],
+)
+def test_marks_are_stripped_unless_the_vocabulary_has_them(words, text, copied):
+    specials = (copied / "vocab.txt").read_text().split("\n")[:5]
+    (copied / "vocab.txt").write_text("\n".join([*specials, *words.split()]))
+    assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
+    assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize(text) == words.split()
 
 
 def test_a_folder_without_or_with_two_checkpoints_is_refused(copied, capsys):

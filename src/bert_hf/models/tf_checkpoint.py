@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers.normalizers import BertNormalizer
 from transformers import (
     BertConfig,
     BertForPreTraining,
@@ -87,11 +88,15 @@ def read_tf_config(path: Path, gelu: str) -> BertConfig:
     return BertConfig(**config)
 
 
-def has_capitals(vocabulary: Path) -> bool:
-    """Whether a `vocab.txt` is that of a cased model; special tokens do not count."""
-    pieces = read_input_text(vocabulary).split("\n")
-    words = (piece.removeprefix("##") for piece in pieces)  # not [CLS], nor <S> of Google's Chinese vocabulary
-    return any(word != word.lower() for word in words if word.isalpha())
+def normalization(vocabulary: Path) -> dict[str, bool]:
+    """Options of the tokenizer of a `vocab.txt`: the normaliser changes none of its pieces, except special tokens."""
+    text = read_input_text(vocabulary)
+    words = (piece.removeprefix("##") for piece in text.split("\n"))  # not [CLS], nor <S> of Google's Chinese one
+    if any(word != word.lower() for word in words if word.isalpha()):
+        return {"do_lower_case": False}
+
+    strip = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+    return {} if strip.normalize_str(text) == text else {"strip_accents": False}
 
 
 def write_card(folder: Path, prefix: Path, gelu: str) -> None:
