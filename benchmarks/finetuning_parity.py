@@ -5,8 +5,8 @@ python benchmarks/finetuning_parity.py --task spam --model_name_or_path runs/pre
 
 Every side has the same rows, class ids, checkpoint, seeds and training arguments (those of the recipes, fp32) and
 predicts the validation rows with its last weights. Stock: the example's tokenization, collator, Trainer and decoding,
-padded to `--max_seq_length` or to the longest of the batch. Ours: the recipe's path, in its order of rows, and in
-random order as the examples. Seconds are those of `train()`, CPU time with one thread. A JSON line has all runs.
+padded to `--max_seq_length` or to the longest of the batch. Ours: the recipe's path, whose random order of rows is the
+examples'. Seconds are those of `train()`, CPU time with one thread. A JSON line has all runs.
 """
 
 import json
@@ -42,7 +42,7 @@ from bert_hf.finetuning.trainer import FineTuner
 from bert_hf.finetuning.words import TokenClassificationTask
 
 STOCK, LONGEST = "stock, padded to one length", "stock, padded to the batch"
-OURS, RANDOM = "ours", "ours, rows in random order"
+OURS = "ours"
 ALIKE = "learning_rate num_train_epochs per_device_train_batch_size warmup_steps weight_decay adam_epsilon".split()
 
 
@@ -170,12 +170,11 @@ TASKS = {
 def run(side: str, example: Glue, seed: int, shared: dict[str, Any]) -> tuple[float, float]:
     """(metric of the validation rows, seconds of the training)."""
     task, clock = example.task, Clock()
-    ours, padding = side in (OURS, RANDOM), side == STOCK and "max_length"
+    padding = side == STOCK and "max_length"
     model, _ = load_task_model(task, seed)
     with tempfile.TemporaryDirectory() as folder:
-        if ours:
-            order = "random" if side == RANDOM else None  # None: that of the task
-            args = FineTuningArguments(output_dir=folder, seed=seed, train_sampling_strategy=order, **shared)
+        if side == OURS:
+            args = FineTuningArguments(output_dir=folder, seed=seed, **shared)
             trainer: Any = FineTuner(model, args, task.collator(), task, task.tokenizer)
         else:
             stock_memory()
@@ -186,7 +185,7 @@ def run(side: str, example: Glue, seed: int, shared: dict[str, Any]) -> tuple[fl
         started = clock.now()
         trainer.train()
         seconds = clock.now() - started
-        if ours:
+        if side == OURS:
             return trainer.predict_part("validation", "eval")[f"eval_{example.metric}"], seconds
         output = trainer.predict(example.features("validation", padding))
         return example.judge(output.predictions, output.label_ids), seconds
@@ -213,7 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     fixed = {"bf16": False, "eval_strategy": "no", "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
     shared = {name: getattr(args, name) for name in ALIKE} | fixed
 
-    runs: dict[str, list] = {side: [] for side in (STOCK, LONGEST, OURS, RANDOM)}
+    runs: dict[str, list] = {side: [] for side in (STOCK, LONGEST, OURS)}
     for seed in range(1, options.seeds + 1):
         for side, own in runs.items():
             own.append(run(side, example, seed, shared))
