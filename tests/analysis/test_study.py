@@ -13,7 +13,10 @@ from PIL import Image
 from bert_hf.analysis import study_report
 from bert_hf.analysis.study import Cell, Model, nested_order, split_argv
 from bert_hf.analysis.study_report import Row, collect, draw, mean_and_deviation, paired_difference
+from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.parser import parse
 from bert_hf.errors import InputError
+from bert_hf.finetuning.classification import ClassificationTask
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 
@@ -159,6 +162,21 @@ def test_subsets_are_nested_and_stratified(seed):
     assert (nested_order(classes, 40, (seed, 1)) != order[:40]).any()
 
 
+@pytest.mark.parametrize("yaml", ["task: spam", "class_names: [b, a]"])
+def test_two_classes_are_in_the_same_order_in_all_cells(tmp_path, yaml):
+    """A third of the rows are of class a: it is not the rare one, but in a subset of 10 it would be."""
+    (tmp_path / "run.yaml").write_text(yaml)
+    folds = write_folds(tmp_path / "folds", rows=54, labels="abb")
+    words = ["--train_sizes", "10", "all", "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    study = make_study([*MODELS, "--folds_dir", str(folds), *words, "--config", f"{tmp_path}/run.yaml"], FakeRecipe())
+    assert study.run() == 0
+    for cell in study.cells:
+        options = parse((ClassificationArguments, FineTuningArguments), study.argv(cell))
+        assert options is not None
+        names = ClassificationTask.class_names(options[0], ClassificationTask.read(options[0]))
+        assert names == (("a", "b") if "task" in yaml else ("b", "a"))
+
+
 # ---- running
 
 
@@ -264,7 +282,7 @@ def test_a_baseline_may_be_the_reference(argv, tmp_path):
 def test_a_text_with_a_line_separator_is_one_row(argv, tmp_path):
     """`str.splitlines` would cut at U+2028, which JSON need not escape."""
     path = tmp_path / "folds/fold-0/train.jsonl"
-    path.write_text("".join(f'{{"text": "one\u2028two {n}", "label": "{"ab"[n % 2]}"}}\n' for n in range(60)))
+    path.write_text("".join(f'{{"text": "one\u2028two {n}", "label": "{"abc"[n % 3]}"}}\n' for n in range(60)))
     assert make_study(argv, FakeRecipe()).run() == 0
 
 

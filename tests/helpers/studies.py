@@ -91,13 +91,13 @@ def metrics_of(given: dict[str, str]) -> dict[str, float]:
     return metrics
 
 
-def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
-    """Folds of rows in three classes; a third of the rows are of class a, half b, the rest c."""
+def write_folds(folder: Path, folds: int = 2, rows: int = 60, labels: str = "aabbbc") -> Path:
+    """Folds of rows of these labels in turn: a third of the rows are of class a, half b, the rest c."""
     for fold in range(folds):
         (folder / f"fold-{fold}").mkdir(parents=True)
         for part, share in (("train", 1), ("validation", 2), ("test", 3)):
             lines = [
-                json.dumps({"text": f"{part} {fold} {number}", "label": "aabbbc"[number % 6]}) + "\n"
+                json.dumps({"text": f"{part} {fold} {number}", "label": labels[number % len(labels)]}) + "\n"
                 for number in range(rows // share)
             ]
             (folder / f"fold-{fold}/{part}.jsonl").write_text("".join(lines))

@@ -5,6 +5,7 @@ One run of a fine-tuning recipe is a cell. Cells run one after the other in this
 """
 
 import contextlib
+import functools
 import gc
 import glob
 import importlib
@@ -36,10 +37,12 @@ from bert_hf.analysis.study_report import (
     write_table,
 )
 from bert_hf.config.files import read_json_object, write_durably
-from bert_hf.config.parser import option
+from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.parser import option, parse
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
+from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
@@ -265,11 +268,22 @@ class Study:
         """The command line of a cell, without its output folder."""
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
-            argv += _NO_SELECTION  # the last value of an option counts
+            argv = [*self._class_names, *argv, *_NO_SELECTION]  # the last value of an option counts
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold)]
         return [*argv, "--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
+
+    @functools.cached_property
+    def _class_names(self) -> list[str]:
+        """The order of two classes in a whole fold: of a subset, another class may be the rare, positive one."""
+        if self.args.recipe != "finetune_classification":
+            return []
+        words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
+        options = parse((ClassificationArguments, FineTuningArguments), words)
+        assert options is not None  # `--check` is no option of theirs
+        names = ClassificationTask.class_names(options[0], ClassificationTask.read(options[0]))
+        return ["--class_names", *names] if len(names) == 2 else []
 
     def files(self, cell: Cell) -> dict[str, Path]:
         """The data files of a cell by part; none where the recipe's own options name the data."""

@@ -208,7 +208,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     class_names: list[str] | None = option(
         None,
         "Names of the labels 0, 1, … in their order, or the labels themselves: of two the second is positive.",
-        not_with=("task", "problem_type=regression"),
+        not_with="problem_type=regression",
     )
     slice_column: str | None = option(None, "Column of groups: slices.csv has their metrics.", not_with="data_dir")
     class_weight: str = option(
