@@ -6,6 +6,7 @@ import math
 import datasets
 import pytest
 import transformers
+from helpers.questions import write_questions
 from helpers.recipe_runs import recipe
 from tiny import save_tiny_bert, tiny_config
 
@@ -48,6 +49,17 @@ def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
     # The tokenizer of the checkpoint, which the model names, allows more tokens than the training
     long_text = [f"{WORDS['spam']} w9 w8 {'w7 w6 ' * 20}"]
     assert bert_hf.predict(trainer.model, long_text) == bert_hf.predict(trainer.model, long_text, tokenizer)
+
+
+def test_the_threshold_of_an_earlier_training_does_not_stay(checkpoint, tmp_path):
+    files = [str(write_questions(tmp_path / "questions.json", 8, 0))]
+    sizes = {"max_seq_length": 32, "doc_stride": 8, "max_query_length": 8}
+    task_args = bert_hf.QuestionAnsweringArguments(checkpoint, train_file=files, validation_file=files, **sizes)
+    tokenizer = bert_hf.load_tokenizer(checkpoint)
+    task = bert_hf.SpanTask(task_args, tokenizer)
+    model = transformers.BertForQuestionAnswering(tiny_config(null_score_diff_threshold=-7.0))
+    bert_hf.FineTuner(model, bert_hf.FineTuningArguments(str(tmp_path)), task.collator(), task, tokenizer)
+    assert model.config.null_score_diff_threshold is None
 
 
 def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_path, capsys):

@@ -96,13 +96,12 @@ class SpanTask(DownstreamTask):
     # ---- network and loss
 
     def config_options(self) -> dict:
-        # The threshold of another run must not stay in the configuration
-        return {"num_labels": 2, "null_score_diff_threshold": None}
+        return {"num_labels": 2}
 
     def chosen_options(self) -> dict:
-        threshold = {} if self.threshold is None else {"null_score_diff_threshold": self.threshold}
         names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        return {**threshold, TRAINED_ON: {name: getattr(self.task_args, name) for name in names}}
+        trained_on = {name: getattr(self.task_args, name) for name in names}
+        return {TRAINED_ON: trained_on, "null_score_diff_threshold": self.threshold}  # also instead of another run's
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         logits = outputs["start_logits"], outputs["end_logits"]
