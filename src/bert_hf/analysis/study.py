@@ -4,6 +4,7 @@ One run of a fine-tuning recipe is a cell. Cells run one after the other in this
 `cells/`; a study that was interrupted continues with the cell in which it stopped.
 """
 
+import argparse
 import contextlib
 import functools
 import gc
@@ -38,7 +39,8 @@ from bert_hf.analysis.study_report import (
 )
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
-from bert_hf.config.parser import option, parse
+from bert_hf.config.package_files import find_config
+from bert_hf.config.parser import expand_home, option, parse, yaml_entries
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
@@ -55,6 +57,7 @@ _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as
 # Set by the study for each cell
 _SET_BY_STUDY = ("seed", "model_name_or_path", "from_scratch", "overwrite_output_dir", "resume_from_checkpoint")
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "max_train_samples")
+_INPUTS = ("config", "train_file", "validation_file", "test_file", "data_dir", "dataset_name")  # files or folders
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 
@@ -299,12 +302,14 @@ class Study:
         return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
 
     def _inputs(self, cell: Cell) -> list[str]:
-        """Checksums of the files that the cell's command names, and of the checkpoint."""
+        """Checksums of the files that the command and its YAML file name, and of the checkpoint; paths of folders."""
+        words, others = words_of_inputs(self.argv(cell))
+        folders = [os.path.join(glob.escape(word), "**") for word in words if os.path.isdir(word)]
         checkpoint = glob.escape(cell.model.path_of(cell.fold))
         files = ["config.json", "tokenizer.json", "vocab.txt", *([] if cell.model.from_scratch else ["*.safetensors"])]
-        patterns = [*self.argv(cell), *(os.path.join(checkpoint, name) for name in files)]
-        paths = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
-        return [file_checksum(Path(path)) for path in paths if os.path.isfile(path)]
+        patterns = [*words, *others, *folders, *(os.path.join(checkpoint, name) for name in files)]
+        paths = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
+        return [file_checksum(path) if os.path.isfile(path) else path for path in paths]
 
     def _write_subset(self, cell: Cell) -> None:
         """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""
@@ -316,6 +321,19 @@ class Study:
         path = self.files(cell)["train"]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, text)
+
+
+def words_of_inputs(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The values of `_INPUTS` on a command line, or else in its YAML file, and other words that are files."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in _INPUTS:
+        parser.add_argument(f"--{name}", nargs="*", default=[])
+
+    config = parser.parse_known_args(argv)[0].config
+    entries = yaml_entries(find_config(config[-1], "pretrain", "finetune")) if config else ()
+    words = [word for *_, entry in entries for word in entry]
+    inputs, others = parser.parse_known_args([*map(expand_home, [*words, *argv])])
+    return [*itertools.chain(*vars(inputs).values())], [*filter(os.path.isfile, others)]
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:

@@ -238,7 +238,7 @@ def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[s
     """
     replacing = {name for name, value in named.items() if value is not False}
     words: list[str] = []
-    for name, line, entry in _yaml_entries(path):
+    for name, line, entry in yaml_entries(path):
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.check_known([f"--{name}"], where=path, line=line)
 
@@ -252,7 +252,7 @@ def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[s
     return words
 
 
-def _yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
+def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
     """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
 
     A scalar is taken as it is written, for the option's own type to convert: YAML 1.1 reads 32:0.2 as a number of
