@@ -178,6 +178,16 @@ def test_only_a_word_piece_vocabulary_is_saved_as_text(tmp_path, kind):
     assert load_tokenizer(tmp_path)("the quick fox")["input_ids"] == tokenizer("the quick fox")["input_ids"]
 
 
+def test_a_vocabulary_with_a_repeated_line_keeps_its_ids(tmp_path):
+    """The last of the lines counts, as in the 2018 code; in the saved vocabulary, too."""
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "the", "cat", "sat"])
+    )
+    save_tokenizer(load_tokenizer(tmp_path / "vocab.txt"), tmp_path / "saved")
+    for saved in ("saved", "saved/vocab.txt"):
+        assert load_tokenizer(tmp_path / saved)("the cat sat on")["input_ids"] == [2, 6, 7, 8, 1, 3]
+
+
 @pytest.mark.parametrize("kind", ["WordPiece", "byte-level BPE", "Unigram"])
 def test_where_words_begin(kind):
     tokenizer = train_tokenizer(TEXTS, vocab_size=90) if kind == "WordPiece" else trained_as(kind)

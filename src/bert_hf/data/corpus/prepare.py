@@ -99,11 +99,9 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
         if present is not None and present != recipe:
             if not overwrite:
                 differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
-                raise InputError(
-                    f"the folder contains another corpus (different {', '.join(differ)})",
-                    where=folder,
-                    remedy="choose another --output_dir, or pass --overwrite_output_dir",
-                )
+                what = f"the folder contains another corpus (different {', '.join(differ)})"
+                remedy = "choose another --output_dir, or pass --overwrite_output_dir"
+                raise InputError(what, where=folder, remedy=remedy)
             _remove_files(folder)
         if present != recipe:
             write_json(folder / RECIPE, recipe)

@@ -152,9 +152,9 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> No
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(backend(tokenizer).model, WordPiece):
-        vocabulary = tokenizer.get_vocab()
-        pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+        pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
+        lines = [pieces.get(number, "") for number in range(max(pieces) + 1)]  # "": of an id that no piece has
+        (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     tokenizer.save_pretrained(folder)
 
