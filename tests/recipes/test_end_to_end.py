@@ -21,10 +21,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, pipeline
 
 from bert_hf import PreTrainer
-from bert_hf.config.arguments import ExampleArguments
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.samplers import epochs_done
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.training import preemption, step_budget
 from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.pretraining import training_examples
 
 
 class Made(NamedTuple):
@@ -211,6 +215,16 @@ def test_finetune(place, pretrained, capsys):
     assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert finetune(place, "--from_scratch", "true", output="scratch") == 0
     assert "random weights: only the checkpoint" in capsys.readouterr().out
+
+
+def test_epochs_count_the_examples_of_each_length(place, corpus, tmp_path):
+    args = PreTrainingArguments(str(tmp_path), num_train_epochs=4, per_device_train_batch_size=1, use_cpu=True)
+    example_args = ExampleArguments(max_seq_length=16, long_seq_length=64, long_seq_fraction=0.5)
+    model_args = ModelArguments(config_name=str(place / "tiny.json"))
+    text = Corpus(corpus.folder)
+    phases = step_budget.resolve_steps(args, example_args, text, model_args, load_tokenizer(text.tokenizer()))
+    examples = training_examples(text, phases, example_args, args)
+    assert epochs_done(examples, args.max_steps) == pytest.approx(4, abs=0.2)
 
 
 def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, monkeypatch):

@@ -41,14 +41,15 @@ def test_the_paper_on_h200s(capsys):
     assert eight[4] == "4.33"  # hours
 
 
-def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
+@pytest.mark.parametrize("longer", [[], ["--long_seq_length", "64", "--long_seq_fraction", "0.5"]])
+def test_epochs_of_a_prepared_corpus(longer, tmp_path, capsys):
     text = "\n".join(f"Sentence {i} of the text says what {i * i} is." for i in range(40))
     tokenizer = train_tokenizer([text], vocab_size=150)
     corpus = prepare([Texts([text, text, text, text])], tokenizer, tmp_path / "corpus")
     (tmp_path / "model.json").write_text(json.dumps(TINY))
     words = ["--config_name", str(tmp_path / "model.json"), "--train_file", str(tmp_path / "corpus")]
     words += ["--max_seq_length", "32", "--device", "cpu", "--global_batch", "4", "--num_train_epochs", "3"]
-    assert estimate(*words) == 0
+    assert estimate(*words, *longer) == 0
     said = capsys.readouterr().out
     assert f"passes over the {corpus.split(5)[0].tokens:,} tokens" in said
     passes = next(line for line in said.splitlines() if "passes over" in line).split()[0]

@@ -203,8 +203,8 @@ def plan_run(config: BertConfig, corpus_tokens: float, example_args, args, estim
     batch = estimate_args.global_batch
     steps = args.max_steps
     if steps <= 0:
-        rows = args.num_train_epochs * corpus_tokens / corpus_tokens_of_row(example_args.max_seq_length)
-        steps = max(1, round(rows / batch))
+        per_row = sum(share * corpus_tokens_of_row(length) for length, share in example_args.lengths())
+        steps = max(1, round(args.num_train_epochs * corpus_tokens / per_row / batch))
     phases = phases_of_run(example_args.lengths(), steps, global_batch=1)
     ends = [*(phase.end for phase in phases[:-1]), steps]
     lengths = [phase.max_seq_length for phase in phases]

@@ -53,13 +53,15 @@ def resolve_steps(
 
 def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:
     if isinstance(corpus.storage, RemoteShards):
-        raise InputError(
-            "the epoch length of a remote corpus is unknown",
-            where="--num_train_epochs",
-            remedy="give --max_steps",
-        )
-    examples = training_examples(corpus, (Phase(example_args.max_seq_length, None),), example_args, args)
-    return max(1, round(args.num_train_epochs * examples.epoch_length(0, 0) / global_batch_size(args)))
+        what = "the epoch length of a remote corpus is unknown"
+        raise InputError(what, where="--num_train_epochs", remedy="give --max_steps")
+
+    # An epoch has fewer examples where they are longer
+    lengths = example_args.lengths()
+    examples = training_examples(corpus, tuple(Phase(length, None) for length, _ in lengths), example_args, args)
+    of_epoch = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
+    slower = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
+    return max(1, round(args.num_train_epochs * of_epoch[0] / slower / global_batch_size(args)))
 
 
 # ---- --max_hours
