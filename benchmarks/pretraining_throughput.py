@@ -178,6 +178,7 @@ class _FunctionOfEachGroup:
 
 _PYTORCH_ATTENTION = SimpleNamespace(apply=unpadded_attention._pytorch_attention)
 _EXACT_SHAPES = ((unpadded_attention, "_ROW_MULTIPLE", 1),)
+_EXACT_ROWS = ((functional, "_ROW_MULTIPLE", 1), (modeling_bert, "fill_up", lambda batch: batch))
 _BIAS_APART = ((functional, "_linear", F.linear), (functional, "_linear_without_gradient", F.linear))
 _WHOLE_SOFTMAX = ((functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),)
 _ONE_PRODUCT = ((functional, "_DropoutAdd", _DropoutAddInOneProduct),)
@@ -193,7 +194,8 @@ WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each pa
     "bias in the product": _BIAS_APART,
     "one attention of all groups": _EACH_GROUP,
     "residual added apart": _ONE_PRODUCT,
-    "the last five": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART, *_EACH_GROUP, *_ONE_PRODUCT),
+    "few numbers of rows": _EXACT_ROWS,
+    "the last six": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART, *_EACH_GROUP, *_ONE_PRODUCT, *_EXACT_ROWS),
     "cheap dropout": ((functional.DropoutAdd, "forward", _plain_dropout),),
     "attention with dropout": ((unpadded_attention, "_GroupedAttention", _PYTORCH_ATTENTION),),
 }

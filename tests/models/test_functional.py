@@ -22,7 +22,7 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _GroupedAttention, _parts, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _parts, fill_up, unpad_batch, unpadded_attention
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -63,6 +63,22 @@ def test_dropout_and_its_gradient(added, dtype):
 
 
 # ---- batches without padding
+
+
+def test_a_filled_batch_has_round_numbers_of_rows_and_the_same_places_for_the_heads():
+    layout = unpad_batch(RAGGED, MASKED)
+    filled = fill_up(layout)
+    assert len(filled.token_indices) % 32 == 0
+    assert len(filled.query_indices) % 16 == 0
+    assert filled.groups[:-1] == layout.groups
+    assert [sum(group[0] * group[i] for group in filled.groups) for i in (1, 2)] == [
+        len(filled.token_indices), len(filled.query_indices),
+    ]  # fmt: skip
+    for name in ("token_indices", "query_indices"):
+        real = getattr(layout, name)
+        assert torch.equal(getattr(filled, name)[: len(real)], real)
+    assert filled.cls_queries is layout.cls_queries
+    assert filled.masked_queries is layout.masked_queries
 
 
 def test_the_example_of_unpad_batch():

@@ -34,11 +34,12 @@ from bert_hf.models.functional import (
     DropoutAdd,
     linear,
     losses_and_correct,
+    multiplies_in_bf16,
     project,
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import UnpaddedBatch, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import UnpaddedBatch, fill_up, unpad_batch, unpadded_attention
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -425,7 +426,10 @@ class BertModel(BertPreTrainedModel):
             token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
         if attention_mask.dim() != 2:
             return None
-        return unpad_batch(attention_mask, masked_positions, token_positions)
+        batch = unpad_batch(attention_mask, masked_positions, token_positions)
+        if batch is None or batch.groups is None or not multiplies_in_bf16(self.embeddings.word_embeddings.weight):
+            return batch
+        return fill_up(batch)
 
 
 @dataclass
