@@ -176,6 +176,7 @@ def run(side: str, example: Glue, seed: int, shared: dict[str, Any]) -> tuple[fl
         if side == OURS:
             args = FineTuningArguments(output_dir=folder, seed=seed, **shared)
             trainer: Any = FineTuner(model, args, task.collator(), task, task.tokenizer)
+            trainer.validate = lambda network: None  # `train` would end with it
         else:
             stock_memory()
             collator = default_data_collator if padding else example.collator(example.tokenizer)

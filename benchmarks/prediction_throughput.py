@@ -4,7 +4,7 @@ python benchmarks/prediction_throughput.py                                    # 
 python benchmarks/prediction_throughput.py --test_file SMSSpamCollection.tsv
 
 One stock classifier of random weights on both sides. Stock: `pipeline("text-classification", batch_size=32)`, which
-pads each batch of neighbouring rows to its longest text. Ours: `bert_hf.predict`, which sorts rows by length. Sides
+pads each batch of neighbouring rows to its longest text. Ours: `bert_hf.predict` of the folder, loading included. Sides
 take turns; figures are rows per CPU second, medians of `--pairs` turns after one that does not count. Prints a table,
 the largest difference between scores, then a JSON line.
 """
@@ -66,10 +66,9 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         make_model(folder, [str(row.values[column]) for row in rows], options.config_name)
         pipeline = transformers.pipeline("text-classification", folder, batch_size=options.batch_size)
-        model, tokenizer = pipeline.model, pipeline.tokenizer
         sides = {
             STOCK: lambda own: pipeline(own, truncation=True),
-            OURS: lambda own: bert_hf.predict(model, own, tokenizer),
+            OURS: lambda own: bert_hf.predict(folder, own),
         }
         rates: dict[str, list[float]] = {side: [] for side in sides}
         found = {}
