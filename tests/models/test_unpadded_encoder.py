@@ -62,8 +62,11 @@ def test_outputs_and_gradients_are_those_of_the_stock_model(head):
 @pytest.mark.parametrize("head", HEADS)
 def test_what_it_saves_is_the_stock_model(head, tmp_path):
     ours = make_model(head)
+    ours.bert.embeddings.requires_grad_(False)
     parameters = list(ours.parameters())
+    trained = [parameter.requires_grad for parameter in parameters]
     leave_out_padding(ours)
+    assert [parameter.requires_grad for parameter in ours.parameters()] == trained
     assert all(one is other for one, other in zip(ours.parameters(), parameters, strict=True))
     ours.save_pretrained(tmp_path)
     loaded = type(ours).from_pretrained(tmp_path)

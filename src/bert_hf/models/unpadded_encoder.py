@@ -30,6 +30,8 @@ class UnpaddedBertModel(BertModel):
             super().__init__(stock.config)
         if stock.pooler is None:
             self.pooler = None
+        for name, parameter in stock.named_parameters():  # assigned parameters take this from those they replace
+            self.get_parameter(name).requires_grad_(parameter.requires_grad)
         self.load_state_dict(stock.state_dict(keep_vars=True), assign=True)
         self.train(stock.training)
         self.cls_only = cls_only
