@@ -4,9 +4,9 @@ python benchmarks/prediction_throughput.py                                    # 
 python benchmarks/prediction_throughput.py --test_file SMSSpamCollection.tsv
 
 One stock classifier of random weights on both sides. Stock: `pipeline("text-classification", batch_size=32)`, which
-pads each batch of neighbouring rows to its longest text. Ours: `bert_hf.predict` of the folder, loading included. Sides
-take turns; figures are rows per CPU second, medians of `--pairs` turns after one that does not count. Prints a table,
-the largest difference between scores, then a JSON line.
+pads each batch of neighbouring rows to its longest text. Ours: `bert_hf.predict` of the folder, loading included.
+Sides take turns; figures are rows per CPU second, medians of `--pairs` turns after one that does not count. Prints a
+table, the largest difference between scores, then a JSON line.
 """
 
 import json

@@ -112,7 +112,6 @@ def rows_of(task: str, folder) -> list[str]:
 @pytest.mark.parametrize("task", ["spam", "ner", "squad", "swag"])
 def test_finetuning_sides_end_in_the_same_weights(task, tmp_path, monkeypatch, capsys):
     """A tokenization, label, loss or argument that differs would show."""
-    monkeypatch.setattr(finetuning_parity, "stock_memory", lambda: None)
     monkeypatch.setattr(finetuning_parity.logger, "setLevel", lambda level: None)  # later tests read the log
     networks = []
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from bert_hf.models.unpadded_encoder import UnpaddedBertModel, leave_out_padding
+from bert_hf.models.unpadded_encoder import UnpaddedBertModel, leave_out_padding, without_padding
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
@@ -90,13 +90,30 @@ def test_other_batches_are_computed_with_padding(case):
     torch.testing.assert_close(ours(**inputs, **others).logits, stock(**inputs, **others).logits, rtol=0, atol=1e-6)
 
 
-def test_a_model_with_layers_of_its_own_is_left_alone():
+@pytest.mark.parametrize("change", ["layer", "hook", "dropout"])
+def test_an_encoder_that_was_changed_is_left_alone(change):
     class Adapter(nn.Linear):
         pass
 
     model = make_model("SequenceClassification")
-    model.bert.encoder.layer[0].output.dense = Adapter(32, 16)
+    layer = model.bert.encoder.layer[0]
+    if change == "layer":
+        layer.output.dense = Adapter(32, 16)
+    if change == "hook":
+        layer.register_forward_hook(lambda *_: None)
+    if change == "dropout":
+        layer.output.dropout.p = 0.5
     encoder = model.bert
     leave_out_padding(model)
     leave_out_padding(nn.Linear(2, 2))
     assert model.bert is encoder
+
+
+def test_afterwards_the_model_has_its_own_encoder():
+    model = make_model("SequenceClassification").train()
+    encoder = model.bert
+    with without_padding(model):
+        assert type(model.bert) is UnpaddedBertModel
+        model.eval()
+    assert model.bert is encoder
+    assert not encoder.training

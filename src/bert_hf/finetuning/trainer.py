@@ -1,5 +1,6 @@
 """transformers' Trainer for the tasks of fine-tuning: exact loss for each head, and predictions in the rows' order."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
-from bert_hf.models.unpadded_encoder import leave_out_padding
+from bert_hf.models.unpadded_encoder import without_padding
 from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -77,8 +78,6 @@ class FineTuner(ResumableTrainer):
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
-        if args.device.type == "cpu":
-            leave_out_padding(model)
 
         super().__init__(
             model, args, collator, task.encoded("train"),
@@ -182,9 +181,11 @@ class FineTuner(ResumableTrainer):
     def train(self, *args, **named) -> Any:
         """Trains, and lets the task choose by the validation rows: see `validate`."""
         self.task.begin()
-        trained = super().train(*args, **named)
+        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
+        dense = sharded or self.args.device.type != "cpu"
+        with contextlib.nullcontext() if dense else without_padding(self.network):
+            trained = super().train(*args, **named)
         if "validation" in self.task.parts:
-            sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
             self.validate(None if sharded else self.network)
         return trained
 

@@ -3,6 +3,9 @@
 Shapes: B batch · L length · H hidden size · T real tokens of the batch.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from transformers import BertForMultipleChoice, BertForSequenceClassification, PreTrainedModel
@@ -68,10 +71,33 @@ class UnpaddedBertModel(BertModel):
 def leave_out_padding(model: nn.Module) -> None:
     """Replaces the encoder of a stock model. Class, parameters and `state_dict` of the model stay what they are.
 
-    Other models are left alone, such as those whose encoder has more than the stock layers (adapters).
+    Other models are left alone: those whose encoder has layers, hooks or dropout of its own.
     """
     stock = getattr(model, "bert", None)
-    if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel:
-        return
-    if all(type(layer).__module__.startswith(("torch.nn.", "transformers.")) for layer in stock.modules()):
-        model.bert = UnpaddedBertModel(stock, type(model) in _READ_POOLER_OUTPUT)
+    if isinstance(model, PreTrainedModel) and type(stock) is StockBertModel and _is_unchanged(stock):
+        reads_pooler_output = type(model) in _READ_POOLER_OUTPUT and "forward" not in vars(model)
+        model.bert = UnpaddedBertModel(stock, cls_only=reads_pooler_output)
+
+
+@contextlib.contextmanager
+def without_padding(model: nn.Module) -> Iterator[None]:
+    """Context manager: `leave_out_padding`; afterwards the model has its stock encoder again."""
+    stock = getattr(model, "bert", None)
+    leave_out_padding(model)
+    try:
+        yield
+    finally:
+        if isinstance(stock, StockBertModel):
+            model.bert = stock.train(model.training)
+
+
+def _is_unchanged(stock: StockBertModel) -> bool:
+    """Whether the encoder computes what its configuration says, and nothing else."""
+    config = stock.config
+    layers = list(stock.modules())
+    probabilities = {layer.p for layer in layers if isinstance(layer, nn.Dropout)}
+    return (
+        all(type(layer).__module__.startswith(("torch.nn.", "transformers.")) for layer in layers)
+        and not any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
+        and probabilities <= {config.hidden_dropout_prob, config.attention_probs_dropout_prob}
+    )
