@@ -258,6 +258,9 @@ def test_capitals_in_the_vocabulary_make_a_cased_tokenizer(copied):
     text = vocabulary.read_text()
     vocabulary.write_text(re.sub("^cat$", "<S>", text, flags=re.MULTILINE))  # as in Google's Chinese vocabulary
     assert normalization(vocabulary) == {}
+    few = "\n".join([*(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)), "Ω", "é"])  # as in SciBERT's
+    vocabulary.write_text(few)
+    assert normalization(vocabulary) == {}
     vocabulary.write_text(re.sub("^mat$", "Mat", text, flags=re.MULTILINE))
     assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
     assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize("Mat mat") == ["Mat", "[UNK]"]
