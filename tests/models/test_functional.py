@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bert_hf import BertForPreTraining, BertModel
+from bert_hf import BertForPreTraining
 from bert_hf.models.functional import (
     DropoutAdd,
     are_plain_linear,
@@ -431,7 +431,7 @@ def test_two_hundred_steps_have_the_stock_model_s_losses():
 def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
     """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
     monkeypatch.setattr(
-        BertModel, "unpad", lambda self, ids, *given: unpad_batch(*given[:3], grouped=False), raising=True
+        BertForPreTraining, "unpad", lambda self, ids, *given: unpad_batch(*given[:3], grouped=False), raising=True
     )
     torch._dynamo.reset()
     model = BertForPreTraining(tiny_config(dropout=0.0)).train()

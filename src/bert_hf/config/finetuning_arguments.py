@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bert_hf.config.arguments import (
     CardArguments,
@@ -163,6 +164,8 @@ class TaskArguments(
 
     In Python `dataset_name` may also be `{"train": …}`, the `datasets.Dataset` of each split.
     """
+
+    from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
 
     from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")

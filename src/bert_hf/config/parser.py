@@ -110,7 +110,8 @@ def parse(
         required: options that have to be given.
 
     Returns:
-        The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.
+        The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
+        `--check true`, unless one of the dataclasses has an option `check` itself.
 
     Raises:
         InputError: an unknown key or flag, a value of the wrong type or out of range, a missing or malformed file, an
@@ -125,6 +126,9 @@ def parse(
         built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except (ValueError, ImportError) as error:
         raise InputError(str(error), where="arguments", remedy="fix the option") from None
+    for each in built:
+        if hasattr(each, "from_command_line"):
+            vars(each)["from_command_line"] = frozenset(names)
 
     for name in required:
         if getattr(values, name) is None:

@@ -91,13 +91,11 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
 
 
 def use_trained_options(task_args: TaskArguments, config: Any) -> None:
-    """Sets the options with their default value to those of the training: columns, length, stride, context, …"""
-    threshold = getattr(config, "null_score_diff_threshold", None)
-    trained = {**(getattr(config, TRAINED_ON, None) or {}), "null_score_diff_threshold": threshold}
-    for name, value in trained.items():
+    """Sets the options that are not given to those of the training: columns, length, stride, context, …"""
+    for name, value in (getattr(config, TRAINED_ON, None) or {}).items():
         given = getattr(task_args, name, None)
-        is_default = hasattr(task_args, name) and given == getattr(type(task_args), name, None)
-        if is_default and value is not None and given != value:
+        is_default = given == getattr(type(task_args), name, None) and name not in task_args.from_command_line
+        if hasattr(task_args, name) and is_default and value is not None and given != value:
             logger.info(f"{name}: {value}, as in training")
             setattr(task_args, name, value)
 

@@ -99,7 +99,7 @@ class SpanTask(DownstreamTask):
         return {"num_labels": 2}
 
     def chosen_options(self) -> dict:
-        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size", "null_score_diff_threshold")
         trained_on = {name: getattr(self.task_args, name) for name in names}
         return {TRAINED_ON: trained_on, "null_score_diff_threshold": self.threshold}  # also instead of another run's
 
@@ -120,6 +120,14 @@ class SpanTask(DownstreamTask):
         where = inputs["in_context"], inputs["limits"]
         return tuple(best_spans(*logits, *where, self.task_args.n_best_size, self.task_args.max_answer_length))
 
+    def begin(self) -> None:
+        super().begin()
+        self._is_decided = False
+
+    def decide_as_trained(self, config: Any) -> None:
+        self.threshold = getattr(config, "null_score_diff_threshold", None)
+        self._is_decided = True
+
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         """The official metrics, in percent.
 
@@ -137,7 +145,8 @@ class SpanTask(DownstreamTask):
         if part == "validation":
             below_all = min(odds.values()) - 1.0
             metrics = official_metrics(gold, texts, odds, threshold or 0.0, answer_nothing=below_all)
-            self.threshold = metrics["best_f1_thresh"] if threshold is None else threshold
+            if not self._is_decided:
+                self.threshold = metrics["best_f1_thresh"] if threshold is None else threshold
             return metrics
 
         metrics = official_metrics(gold, texts, odds, self.threshold or 0.0)

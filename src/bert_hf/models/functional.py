@@ -263,7 +263,7 @@ def _linear_without_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Te
 
 
 def _linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if hidden.dim() == 2 and multiplies_in_bf16(weight) and not torch.compiler.is_compiling():
+    if hidden.dim() == 2 and not torch.compiler.is_compiling() and multiplies_in_bf16(weight):
         return cast(Tensor, _LinearOnCPU.apply(hidden, weight, bias))
     return F.linear(hidden, weight, bias)
 

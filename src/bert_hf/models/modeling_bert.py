@@ -362,6 +362,35 @@ class BertPreTrainedModel(PreTrainedModel):
         if isinstance(module, BertLMPredictionHead):
             init.zeros_(module.bias)
 
+    def unpad(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        masked_positions: Tensor,
+        token_positions: Tensor | None,
+        others: dict,
+    ) -> UnpaddedBatch | None:
+        """The layout of the batch without padding; None where the padded batch has to be computed."""
+        if input_ids is None or any(value is not None and value is not False for value in others.values()):
+            return None
+        config = self.config
+        if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
+            return None
+        if hasattr(self.get_input_embeddings(), "neftune_noise_alpha"):  # its noise is for (B, L, H)
+            return None
+        if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
+            return None  # the lengths of the sequences would make another graph for every batch
+
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+            token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
+        if attention_mask.dim() != 2:
+            return None
+        batch = unpad_batch(attention_mask, masked_positions, token_positions)
+        if batch is None or batch.groups is None or not multiplies_in_bf16(next(self.parameters())):
+            return batch
+        return fill_up(batch)
+
 
 class BertModel(BertPreTrainedModel):
     """The encoder with its pooler. Takes and returns what `transformers.BertModel` does."""
@@ -401,35 +430,6 @@ class BertModel(BertPreTrainedModel):
 
         masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
         return masked, hidden.index_select(0, batch.cls_queries).unsqueeze(1)
-
-    def unpad(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        masked_positions: Tensor,
-        token_positions: Tensor | None,
-        others: dict,
-    ) -> UnpaddedBatch | None:
-        """The layout of the batch without padding; None where the padded batch has to be computed."""
-        if input_ids is None or any(value is not None and value is not False for value in others.values()):
-            return None
-        config = self.config
-        if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
-            return None
-        if hasattr(self.embeddings.word_embeddings, "neftune_noise_alpha"):  # its noise is for (B, L, H)
-            return None
-        if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
-            return None  # the lengths of the sequences would make another graph for every batch
-
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-            token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
-        if attention_mask.dim() != 2:
-            return None
-        batch = unpad_batch(attention_mask, masked_positions, token_positions)
-        if batch is None or batch.groups is None or not multiplies_in_bf16(self.embeddings.word_embeddings.weight):
-            return batch
-        return fill_up(batch)
 
 
 @dataclass
@@ -518,7 +518,7 @@ class BertForPreTraining(BertPreTrainedModel):
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = None
         if masked_positions is not None and self.fast_path:
-            unpadded = self.bert.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
+            unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
         hidden, pooled, hidden_states, attentions = self._encode(
             input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )
