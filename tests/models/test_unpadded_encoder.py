@@ -1,5 +1,6 @@
 """The encoder without padding: outputs and gradients of the stock models, in which it takes the encoder's place."""
 
+import contextlib
 import copy
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 import transformers
 from torch import nn
 
-from bert_hf.models.unpadded_encoder import UnpaddedBertModel, leave_out_padding, without_padding
+from bert_hf.models.unpadded_encoder import UnpaddedBertModel, without_padding
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
@@ -19,6 +20,13 @@ def make_model(head: str, **options):
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=16, num_labels=2, **options,
     )  # fmt: skip
     return getattr(transformers, f"BertFor{head}")(config)
+
+
+@pytest.fixture
+def padding():
+    """Holds the context managers of a test until its end."""
+    with contextlib.ExitStack() as stack:
+        yield stack
 
 
 def make_batch(head: str, lengths=(9, 3, 12, 12, 1, 5), **changes) -> dict[str, torch.Tensor]:
@@ -34,11 +42,11 @@ def real_outputs(model, inputs) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_outputs_and_gradients_are_those_of_the_stock_model(head):
+def test_outputs_and_gradients_are_those_of_the_stock_model(padding, head):
     stock = make_model(head)
     ours = copy.deepcopy(stock)
     state = torch.get_rng_state()
-    leave_out_padding(ours)
+    padding.enter_context(without_padding(ours))
     assert type(ours.bert) is UnpaddedBertModel
     assert torch.equal(torch.get_rng_state(), state)
     assert list(ours.state_dict()) == list(stock.state_dict())
@@ -60,12 +68,12 @@ def test_outputs_and_gradients_are_those_of_the_stock_model(head):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_what_it_saves_is_the_stock_model(head, tmp_path):
+def test_what_it_saves_is_the_stock_model(padding, head, tmp_path):
     ours = make_model(head)
     ours.bert.embeddings.requires_grad_(False)
     parameters = list(ours.parameters())
     trained = [parameter.requires_grad for parameter in parameters]
-    leave_out_padding(ours)
+    padding.enter_context(without_padding(ours))
     assert [parameter.requires_grad for parameter in ours.parameters()] == trained
     assert all(one is other for one, other in zip(ours.parameters(), parameters, strict=True))
     ours.save_pretrained(tmp_path)
@@ -76,11 +84,11 @@ def test_what_it_saves_is_the_stock_model(head, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["left", "attentions", "eager", "no mask"])
-def test_other_batches_are_computed_with_padding(case):
+def test_other_batches_are_computed_with_padding(padding, case):
     head = "TokenClassification"
     stock = make_model(head, **({"attn_implementation": "eager"} if case == "eager" else {})).eval()
     ours = copy.deepcopy(stock)
-    leave_out_padding(ours)
+    padding.enter_context(without_padding(ours))
     inputs = make_batch(head)
     if case == "left":
         inputs = {name: x.flip(1) for name, x in inputs.items()}
@@ -104,9 +112,8 @@ def test_an_encoder_that_was_changed_is_left_alone(change):
     if change == "dropout":
         layer.output.dropout.p = 0.5
     encoder = model.bert
-    leave_out_padding(model)
-    leave_out_padding(nn.Linear(2, 2))
-    assert model.bert is encoder
+    with without_padding(model), without_padding(nn.Linear(2, 2)):
+        assert model.bert is encoder
 
 
 def test_afterwards_the_model_has_its_own_encoder():

@@ -44,7 +44,6 @@ from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, tokenize_words
 from bert_hf.finetuning.tagging.windows import make_windows as windows_of_words
 from bert_hf.finetuning.task import TRAINED_ON
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
-from bert_hf.models.unpadded_encoder import leave_out_padding
 
 
 class Predictor(ABC):
@@ -389,7 +388,6 @@ def open_network(
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         torch.set_num_threads(cpu_threads())
-        leave_out_padding(model)
     return model.to(device).eval(), tokenizer, missing
 
 

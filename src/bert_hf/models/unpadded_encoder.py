@@ -68,27 +68,23 @@ class UnpaddedBertModel(BertModel):
         return BaseModelOutputWithPooling(padded.unflatten(0, input_ids.shape), pooled)
 
 
-def leave_out_padding(model: nn.Module) -> None:
-    """Replaces the encoder of a stock model. Class, parameters and `state_dict` of the model stay what they are.
+@contextlib.contextmanager
+def without_padding(model: nn.Module) -> Iterator[None]:
+    """Context manager: replaces the encoder of a stock model, whose class, parameters and `state_dict` stay.
 
     Other models are left alone: those whose encoder has layers, hooks or dropout of its own.
     """
     stock = getattr(model, "bert", None)
-    if isinstance(model, PreTrainedModel) and type(stock) is StockBertModel and _is_unchanged(stock):
-        reads_pooler_output = type(model) in _READ_POOLER_OUTPUT and "forward" not in vars(model)
-        model.bert = UnpaddedBertModel(stock, cls_only=reads_pooler_output)
+    if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unchanged(stock):
+        yield
+        return
 
-
-@contextlib.contextmanager
-def without_padding(model: nn.Module) -> Iterator[None]:
-    """Context manager: `leave_out_padding`; afterwards the model has its stock encoder again."""
-    stock = getattr(model, "bert", None)
-    leave_out_padding(model)
+    reads_pooler_output = type(model) in _READ_POOLER_OUTPUT and "forward" not in vars(model)
+    model.bert = UnpaddedBertModel(stock, cls_only=reads_pooler_output)
     try:
         yield
     finally:
-        if isinstance(stock, StockBertModel):
-            model.bert = stock.train(model.training)
+        model.bert = stock.train(model.training)
 
 
 def _is_unchanged(stock: StockBertModel) -> bool:
