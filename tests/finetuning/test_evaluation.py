@@ -73,6 +73,12 @@ def test_answers(tmp_path, version):
     words = ["--train_file", str(files[0]), "--validation_file", str(files[1]), "--max_seq_length", "32"]
     assert not check(tmp_path, "question_answering", files[2], *words, "--doc_stride", "12")
 
+    if version == "2.0":  # a given threshold wins over the one that was decided
+        run = ["--model_name_or_path", str(tmp_path / "run"), "--output_dir", str(tmp_path / "given"), *QUICK]
+        given = ["--do_train", "false", "--test_file", str(files[2]), "--null_score_diff_threshold=-1000"]
+        assert recipe("finetune_question_answering")([*run, *given, *words]) == 0
+        assert json.loads((tmp_path / "given/test_results.json").read_text())["test_NoAns_exact"] == 100
+
 
 @pytest.mark.parametrize("context", ["true", "false"])
 def test_words(tmp_path, context):

@@ -145,8 +145,10 @@ class SpanTask(DownstreamTask):
         if part == "validation":
             below_all = min(odds.values()) - 1.0
             metrics = official_metrics(gold, texts, odds, threshold or 0.0, answer_nothing=below_all)
-            if not self._is_decided:
-                self.threshold = metrics["best_f1_thresh"] if threshold is None else threshold
+            if threshold is not None:
+                self.threshold = threshold
+            elif not self._is_decided:
+                self.threshold = metrics["best_f1_thresh"]
             return metrics
 
         metrics = official_metrics(gold, texts, odds, self.threshold or 0.0)
