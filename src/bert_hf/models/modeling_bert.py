@@ -333,6 +333,7 @@ class BertPreTrainedModel(PreTrainedModel):
     config_class = BertConfig
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
+    fast_path = True
     _input_embed_layer = "word_embeddings"  # which of the embeddings `get_input_embeddings` returns
 
     # Stock heads accept `num_items_in_batch` without using it, and Trainer then does not divide by accumulation steps
@@ -366,12 +367,14 @@ class BertPreTrainedModel(PreTrainedModel):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        masked_positions: Tensor,
+        masked_positions: Tensor | None,
         token_positions: Tensor | None,
         others: dict,
     ) -> UnpaddedBatch | None:
         """The layout of the batch without padding; None where the padded batch has to be computed."""
-        if input_ids is None or any(value is not None and value is not False for value in others.values()):
+        if input_ids is None or masked_positions is None or not self.fast_path:
+            return None
+        if any(value is not None and value is not False for value in others.values()):
             return None
         config = self.config
         if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
@@ -449,7 +452,6 @@ class BertForPreTraining(BertPreTrainedModel):
     `fast_path` says how a batch with `masked_positions` is computed; see `set_fast_path`.
     """
 
-    fast_path = True
     _tied_weights_keys = {  # noqa: RUF012 - transformers' name and shape for it
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -516,9 +518,7 @@ class BertForPreTraining(BertPreTrainedModel):
         # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile the graph ends at
         # `unpad_batch`, in every function that leads to it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        unpadded = None
-        if masked_positions is not None and self.fast_path:
-            unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
+        unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
         hidden, pooled, hidden_states, attentions = self._encode(
             input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )
