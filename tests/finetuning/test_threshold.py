@@ -156,6 +156,13 @@ def test_predict_and_evaluate_use_it(run):
     assert {name: third[name] for name in metrics} == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
 
 
+def test_a_rule_that_is_given_without_training_decides(run):
+    assert classify(run, "other", "--do_train", "false", "--max_false_positive_rate", "0.9", model="run") == 0
+    other, own = results(run / "other"), results(run / "run")
+    assert other["test_recall"] > own["test_recall"]
+    assert other["test_false_positive_rate"] > own["test_false_positive_rate"]
+
+
 def test_another_rule_is_another_run(run, capsys):
     assert classify(run, "run", "--min_precision", "0.9") == 2
     assert "threshold" in capsys.readouterr().err

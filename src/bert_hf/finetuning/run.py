@@ -219,8 +219,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
 
-    if trained is None:  # nothing is decided anew
-        trainer.validation_metrics = trainer.predict_part("validation", "eval")
+    if trained is None:
+        trainer.validate(None)
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.validation_metrics, "test": {}}
