@@ -326,3 +326,9 @@ def test_columns_that_only_later_rows_have(tmp_path):
     with pytest.raises(InputError, match="types differ"):
         write(tmp_path / "model", [source], tmp_path / "out.parquet")
     release_lock()
+
+
+def test_the_output_is_no_input(tmp_path):
+    source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}])
+    with pytest.raises(InputError, match="one of the inputs"):
+        list(check_prediction(PredictionArguments("model", [str(source)], output=str(source))))

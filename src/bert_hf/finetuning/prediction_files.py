@@ -78,6 +78,8 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
+    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [])):
+        raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
     yield check_writable(str(output.parent))
 
 
