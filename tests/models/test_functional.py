@@ -22,7 +22,7 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _GroupedAttention, _parts, fill_up, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, fill_up, unpad_batch, unpadded_attention
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -144,20 +144,19 @@ def test_attention_without_padding_is_padded_attention(grouped, selected_queries
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few sequences
+@pytest.mark.parametrize("scores", [1 << 20, 200])  # one batch, and batches of a few sequences
 def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
     monkeypatch.setattr("bert_hf.models.unpadded_attention._CHUNK_SCORES", scores)
+    _layout.cache_clear()
     torch.manual_seed(0)
     query, key, value = (torch.randn(3 * n, 2, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
-    groups = list(_parts(((3, 9, 4),), 2, selected_queries=True))
-    assert groups == [(3, 9, 4)] if scores > 1000 else [(2, 9, 4), (1, 9, 4)]
     torch.manual_seed(5)
-    found = _GroupedAttention.apply(query, key, value, groups, dropout, 0.4)
+    found = _GroupedAttention.apply(query, key, value, (((3, 4),), ((3, 9),)), dropout, 0.4)
     torch.manual_seed(5)
     q, k, v = (x.unflatten(0, (3, -1)).transpose(1, 2) for x in (query, key, value))
     weights = (q @ k.transpose(2, 3) * 0.4).softmax(-1)
     if dropout:
-        masks = [keep_mask(torch.Size((count, 2, 4, 9)), dropout, torch.int8) for count, _, _ in groups]
+        masks = [keep_mask(torch.Size((n, 2, 4, 9)), dropout, torch.int8) for n in ([3] if scores > 200 else [2, 1])]
         weights = weights * torch.cat(masks) / (1 - round(65536 * dropout) / 65536)
     expected = (weights @ v).transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(found, expected)
@@ -167,12 +166,19 @@ def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, sco
         torch.testing.assert_close(mine, theirs)
 
 
-def test_attention_in_16_bit_fills_up_rows_and_is_the_same():
+def test_attention_in_16_bit_fills_up_sequences_and_is_the_same():
     torch.manual_seed(0)
-    inputs = [torch.randn(3 * n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in (4, 9, 9)]
-    query, key, value = (x.float().unflatten(0, (3, -1)).transpose(1, 2) for x in inputs)
-    found = _GroupedAttention.apply(*inputs, [(3, 9, 4)], 0.0, 0.4)
-    expected = ((query @ key.transpose(2, 3) * 0.4).softmax(-1) @ value).transpose(1, 2).flatten(0, 1)
+    shapes = ((2, 4), (1, 3), (2, 1)), ((2, 18), (1, 9), (2, 12))  # the last three are one batch
+    assert _layout(shapes, 2, 16).shapes == (((4, 16), (6, 16)), ((4, 32), (6, 16)))
+    rows = [sum(count * n for count, n in shape) for shape in shapes]
+    inputs = [torch.randn(n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in (rows[0], rows[1], rows[1])]
+    found = _GroupedAttention.apply(*inputs, shapes, 0.0, 0.4)
+    contexts = []
+    parts = ([n for count, n in shape for _ in range(count)] for shape in (shapes[0], shapes[1], shapes[1]))
+    for qkv in zip(*(x.float().split(sizes) for x, sizes in zip(inputs, parts, strict=True)), strict=True):
+        query, key, value = (x.transpose(0, 1) for x in qkv)
+        contexts.append(((query @ key.transpose(1, 2) * 0.4).softmax(-1) @ value).transpose(0, 1))
+    expected = torch.cat(contexts)
     torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=2e-2)
     gradients = [torch.autograd.grad(out.float().square().sum(), inputs) for out in (found, expected)]
     for mine, theirs in zip(*gradients, strict=True):

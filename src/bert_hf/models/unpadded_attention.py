@@ -5,8 +5,9 @@ use (each [CLS] and the masked ones) · A heads · D head size.
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import NamedTuple, cast
 
 import torch
@@ -25,6 +26,7 @@ _TOKEN_MULTIPLE = 32  # of all tokens of a batch, likewise
 _QUERY_MULTIPLE = 16  # of all tokens whose output the heads use
 
 _Group = tuple[int, int, int]  # numbers of sequences, tokens of each, queries of each
+_Shapes = tuple[tuple[int, int], ...]  # numbers of sequences, rows of each
 
 
 class UnpaddedBatch(NamedTuple):
@@ -172,73 +174,131 @@ def unpadded_attention(
     if batch.groups is None:
         return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
 
-    groups = list(_parts(batch.groups, query.shape[1], selected_queries))
-    longest = max(tokens for _, tokens, _ in groups)
+    shapes = (
+        tuple((count, queries if selected_queries else tokens) for count, tokens, queries in batch.groups),
+        tuple((count, tokens) for count, tokens, _ in batch.groups),
+    )
+    longest = max(tokens for _, tokens in shapes[1])
     if dropout == 1 or (not dropout and (query.dtype == torch.float32 or longest > _SHORT_LENGTH)):
-        return _pytorch_attention(query, key, value, groups, dropout, scaling)
-    return cast(Tensor, _GroupedAttention.apply(query, key, value, groups, dropout, scaling))
+        return _pytorch_attention(query, key, value, shapes, dropout, scaling)
+    return cast(Tensor, _GroupedAttention.apply(query, key, value, shapes, dropout, scaling))
 
 
 # ---- on a CPU: groups of sequences of equal shape
 
 
-def _parts(groups: tuple[_Group, ...], heads: int, selected_queries: bool) -> Iterator[_Group]:
-    """The groups in parts that have no more scores than a cache holds."""
-    for count, tokens, selected in groups:
-        queries = selected if selected_queries else tokens
-        size = max(1, _CHUNK_SCORES // (heads * queries * tokens))
-        for begin in range(0, count, size):
-            yield min(size, count - begin), tokens, queries
-
-
-def _split(x: Tensor, groups: list[_Group], column: int) -> list[Tensor]:
-    """(T, A, D) → (B, n, A, D) of each group, n being its tokens (column 1) or its queries (column 2)."""
-    parts = x.split([group[0] * group[column] for group in groups])
-    return [part.unflatten(0, (group[0], group[column])) for part, group in zip(parts, groups, strict=True)]
-
-
 def _pytorch_attention(
-    query: Tensor, key: Tensor, value: Tensor, groups: list[_Group], dropout: float, scaling: float
+    query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], dropout: float, scaling: float
 ) -> Tensor:
     contexts = []
-    for qkv in zip(_split(query, groups, 2), _split(key, groups, 1), _split(value, groups, 1), strict=True):
+    for qkv in zip(_split(query, shapes[0]), _split(key, shapes[1]), _split(value, shapes[1]), strict=True):
         turned = (x.transpose(1, 2) for x in qkv)
         context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
         contexts.append(context.transpose(1, 2).flatten(0, 1))
     return torch.cat(contexts)
 
 
+def _split(x: Tensor, shapes: _Shapes) -> list[Tensor]:
+    """(N, …) → (B, n, …) for each of the shapes (B, n)."""
+    parts = x.split([count * length for count, length in shapes])
+    return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+class _Rows(NamedTuple):
+    """How the rows (T·A, D) of all heads become dense batches (B·A, n, D), one behind the other, and return.
+
+    Example: sequences of 2 and 1 tokens, one head, filled up to 2 tokens: sources 0 1 2 2, filling 3, places 0 1 2.
+    """
+
+    sources: Tensor  # (N,) for each row of the batches the one that it takes; filling takes its sequence's last one
+    filling: Tensor  # which of the N are filling
+    places: Tensor  # (T·A,) for each row its place among the N
+
+
+class _Layout(NamedTuple):
+    """Sequences filled up to the same shape are one batch, unless their scores are more than a cache holds."""
+
+    shapes: tuple[_Shapes, _Shapes]  # (B·A, n) of the queries and of the keys of each batch
+    rows: tuple[_Rows, _Rows]  # of the queries and of the keys
+    filling: list[list[tuple[slice, int]]]  # of each batch: for these of the B·A, the keys from this one on
+
+
+@lru_cache(maxsize=4)  # the layers of a model have the same two
+def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layout:
+    each = [(rows, tokens) for (count, rows), (_, tokens) in zip(*shapes, strict=True) for _ in range(count)]
+    filled = []
+    filling = []
+    for (queries, tokens), same in groupby(each, lambda shape: [-(-n // multiple) * multiple for n in shape]):
+        lengths = [length for _, length in same for _ in range(heads)]
+        size = heads * max(1, _CHUNK_SCORES // (heads * queries * tokens))
+        for begin in range(0, len(lengths), size):
+            batch = lengths[begin : begin + size]
+            filled.append(((len(batch), queries), (len(batch), tokens)))
+            runs = [list(run) for _, run in groupby(enumerate(batch), itemgetter(1))]
+            filling.append([(slice(run[0][0], run[-1][0] + 1), run[0][1]) for run in runs if run[0][1] < tokens])
+    query_shapes, key_shapes = zip(*filled, strict=True)
+    of_queries, of_keys = (_rows(shape, heads, multiple) for shape in shapes)
+    return _Layout((query_shapes, key_shapes), (of_queries, of_keys), filling)
+
+
+@lru_cache(maxsize=4)
+def _rows(shapes: _Shapes, heads: int, multiple: int) -> _Rows:
+    """Of groups of sequences, each filled up to a multiple of `multiple`."""
+    counts, each = torch.tensor(shapes).unbind(1)
+    lengths = each.repeat_interleave(counts)  # (B,)
+    filled = (lengths + multiple - 1) // multiple * multiple
+    sizes = filled * heads
+
+    # The sequence of each row, its head, and its place in the sequence
+    numbers = torch.arange(len(sizes)).repeat_interleave(sizes)  # (N,)
+    within = torch.arange(len(numbers)) - (sizes.cumsum(0) - sizes)[numbers]
+    head = within // filled[numbers]
+    place = within - head * filled[numbers]
+    last = lengths[numbers] - 1
+    real = place <= last
+
+    begins = lengths.cumsum(0) - lengths
+    sources = (begins[numbers] + torch.minimum(place, last)) * heads + head
+    places = torch.empty(int(lengths.sum()) * heads, dtype=torch.int64)
+    places[sources[real]] = real.nonzero().squeeze(1)
+    return _Rows(sources, real.logical_not().nonzero().squeeze(1), places)
+
+
 class _GroupedAttention(Function):
     """dropout(softmax(query · keyᵀ · scaling)) · value, for each group of sequences.
 
     PyTorch's fast CPU attention has no dropout; with dropout, it falls back to a form that keeps four (B, A, L, L)
-    tensors. In 16 bit its backward pass took longer than any other operation of the mini model; there, queries and
-    keys are filled up to multiples of 16: oneDNN spends more time on compiling for a new shape than on the product,
-    and softmax is faster.
+    tensors. In 16 bit its backward pass took longer than any other operation of the mini model; there, sequences are
+    filled up to multiples of 16, so that those of similar length are one batch: oneDNN spends more time on compiling
+    for a new shape than on the product, and softmax is faster.
     """
 
     @staticmethod
     def forward(
-        ctx, query: Tensor, key: Tensor, value: Tensor, groups: list[_Group], p: float, scaling: float
+        ctx, query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], p: float, scaling: float
     ) -> Tensor:
-        context = query.new_empty(query.shape)
-        parts = (_split(query, groups, 2), _split(key, groups, 1), _split(value, groups, 1))
+        layout = _layout(shapes, query.shape[1], _ROW_MULTIPLE if query.dtype.itemsize == 2 else 1)
+        of_queries, of_keys = layout.rows
+        rows = (_take_rows(query, of_queries), _take_rows(key, of_keys), _take_rows(value, of_keys))
+        context = torch.empty_like(rows[0])
         saved: list[Tensor | None] = []
 
-        for (_, tokens, _), *qkv, output in zip(groups, *parts, _split(context, groups, 2), strict=True):
-            q, k, v = (_by_head(x) for x in qkv)
+        batches = _batches(layout, (context, rows[0]), rows[1:])
+        for (output, q, k, v), filling in zip(batches, layout.filling, strict=True):
             weights = torch.bmm(q, k.transpose(1, 2)).mul_(scaling)
-            weights[:, :, tokens:] = -torch.inf
+            for sequences, first in filling:
+                weights[sequences, :, first:] = -torch.inf
             torch.softmax(weights, -1, out=weights)
             mask = keep_mask(weights.shape, p, torch.int8) if p else None
-            _copy_by_token(torch.bmm(weights if mask is None else weights * mask, v), output)
+            torch.bmm(weights if mask is None else weights * mask, v, out=output)
             if any(ctx.needs_input_grad):
-                saved += [q, k, v, weights, mask]
+                saved += [weights, mask]
 
-        ctx.groups = groups
+        ctx.layout = layout
         ctx.p = p
         ctx.scaling = scaling
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*rows, *saved)
+        context = context.index_select(0, of_queries.places).view(query.shape)
         return context.mul_(keep_scale(p)) if p else context
 
     @staticmethod
@@ -246,22 +306,21 @@ class _GroupedAttention(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
         ctx, grad_output: Tensor
     ) -> tuple[Tensor | None, ...]:
-        tokens = sum(count * length for count, length, _ in ctx.groups)
-        grad_query = grad_output.new_empty(grad_output.shape)
-        grad_key, grad_value = (grad_output.new_empty(tokens, *grad_output.shape[1:]) for _ in range(2))
+        of_queries, of_keys = ctx.layout.rows
+        queries, keys, values, *saved = ctx.saved_tensors
+        gradients = [torch.empty_like(x) for x in (queries, keys, values)]
 
         # output = scale · (mask ∘ weights) · value: scaling its gradient once scales the three others
         if ctx.p:
             grad_output = grad_output * keep_scale(ctx.p)
-        parts = [_split(x, ctx.groups, 2) for x in (grad_output, grad_query)]
-        parts += [_split(x, ctx.groups, 1) for x in (grad_key, grad_value)]
-        saved = iter(ctx.saved_tensors)
+        upstream = _take_rows(grad_output, of_queries).index_fill_(0, of_queries.filling, 0.0)
 
-        for upstream, for_query, for_key, for_value in zip(*parts, strict=True):
-            q, k, v, weights, mask = islice(saved, 5)  # as `forward` saved them
-            grad_context = _by_head(upstream)
+        saved = iter(saved)
+        batches = _batches(ctx.layout, (upstream, queries, gradients[0]), (keys, values, *gradients[1:]))
+        for grad_context, q, for_query, k, v, for_key, for_value in batches:
+            weights, mask = islice(saved, 2)  # as `forward` saved them
             dropped = weights if mask is None else weights * mask
-            _copy_by_token(torch.bmm(dropped.transpose(1, 2), grad_context), for_value)
+            torch.bmm(dropped.transpose(1, 2), grad_context, out=for_value)
 
             grad_weights = torch.bmm(grad_context, v.transpose(1, 2))
             if mask is not None:
@@ -269,23 +328,23 @@ class _GroupedAttention(Function):
 
             grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             grad_scores.mul_(ctx.scaling)
-            _copy_by_token(torch.bmm(grad_scores, k), for_query)
-            _copy_by_token(torch.bmm(grad_scores.transpose(1, 2), q), for_key)
+            torch.bmm(grad_scores, k, out=for_query)
+            torch.bmm(grad_scores.transpose(1, 2), q, out=for_key)
 
-        return grad_query, grad_key, grad_value, None, None, None
-
-
-def _by_head(x: Tensor) -> Tensor:
-    """(B, n, A, D) → (B·A, n, D), in 16 bit with rows of zeros until n is a multiple of `_ROW_MULTIPLE`."""
-    missing = -x.shape[1] % _ROW_MULTIPLE if x.dtype.itemsize == 2 else 0
-    turned = x.transpose(1, 2)
-    return (F.pad(turned, (0, 0, 0, missing)) if missing else turned).flatten(0, 1)
+        each = zip(gradients, (of_queries, of_keys, of_keys), strict=True)
+        gradients = (x.index_select(0, rows.places).view(-1, *grad_output.shape[1:]) for x, rows in each)
+        return *gradients, None, None, None
 
 
-def _copy_by_token(x: Tensor, target: Tensor) -> None:
-    """Copies (B·A, n, D) to (B, n, A, D), without the rows of `_by_head`."""
-    count, length, heads, _ = target.shape
-    target.copy_(x.unflatten(0, (count, heads))[:, :, :length].transpose(1, 2))
+def _take_rows(x: Tensor, rows: _Rows) -> Tensor:
+    """(T, A, D) → (N, D)"""
+    return x.reshape(-1, x.shape[-1]).index_select(0, rows.sources)
+
+
+def _batches(layout: _Layout, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[tuple]:
+    """For each batch the parts (B·A, n, D) of these tensors (N, D)."""
+    query_shapes, key_shapes = layout.shapes
+    return zip(*(_split(x, query_shapes) for x in of_queries), *(_split(x, key_shapes) for x in of_keys), strict=True)
 
 
 # ---- on an accelerator: all sequences at once
