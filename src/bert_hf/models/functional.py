@@ -250,7 +250,8 @@ class _LinearOnCPU(Function):
     ) -> tuple[Tensor, ...]:
         hidden, weight = ctx.saved_tensors
         ones = gradient.new_ones(1, len(gradient))
-        tall = gradient.shape[1] > hidden.shape[1]  # by its transpose oneDNN takes less time: 6 % if 4 times as tall
+        # Of many rows oneDNN computes a wide matrix faster than its tall transpose: 6 % with 7,000 rows of mini
+        tall = len(gradient) > 4 * gradient.shape[1] > 4 * hidden.shape[1]
         for_weight = (hidden.t() @ gradient).t().contiguous() if tall else gradient.t() @ hidden
         gradients = (gradient @ weight, for_weight, (ones @ gradient).squeeze(0))
         return tuple(x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True))
