@@ -6,7 +6,7 @@ use (each [CLS] and the masked ones) · A heads · D head size.
 
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
 
@@ -315,10 +315,9 @@ class _GroupedAttention(Function):
             grad_output = grad_output * keep_scale(ctx.p)
         upstream = _take_rows(grad_output, of_queries).index_fill_(0, of_queries.filling, 0.0)
 
-        saved = iter(saved)
         batches = _batches(ctx.layout, (upstream, queries, gradients[0]), (keys, values, *gradients[1:]))
-        for grad_context, q, for_query, k, v, for_key, for_value in batches:
-            weights, mask = islice(saved, 2)  # as `forward` saved them
+        for batch, weights, mask in zip(batches, saved[::2], saved[1::2], strict=True):
+            grad_context, q, for_query, k, v, for_key, for_value = batch
             dropped = weights if mask is None else weights * mask
             torch.bmm(dropped.transpose(1, 2), grad_context, out=for_value)
 
