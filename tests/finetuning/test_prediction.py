@@ -247,7 +247,8 @@ def test_lines_of_text_and_tagged_words(tmp_path):
     assert write(tmp_path / "tagger", [tmp_path / "texts.txt"], tmp_path / "tags.jsonl") == 2
 
 
-def test_rows_in_python_form_the_documents_of_a_file(tmp_path):
+def test_rows_in_python_form_the_documents_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_files, "WINDOW", 8)  # sentences have neighbours in the windows beside theirs, too
     save(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": True})
     rows = [{"tokens": text.split()[:4], "document_id": number // 3} for number, text in enumerate(TEXTS)]
     for given in (rows, [{"tokens": row["tokens"]} for row in rows]):

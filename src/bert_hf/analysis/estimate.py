@@ -23,7 +23,7 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 from bert_hf.models.loading import check_positions
-from bert_hf.training.pretraining import PRETRAINING_ARGUMENTS, longest_length
+from bert_hf.training.pretraining import PRETRAINING_ARGUMENTS
 
 ESTIMATING_ARGUMENTS = (*PRETRAINING_ARGUMENTS, EstimateArguments)
 
@@ -182,7 +182,7 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
         source = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
-    check_positions(longest_length(example_args), config.max_position_embeddings, "--max_seq_length")
+    check_positions(example_args.lengths()[-1][0], config.max_position_embeddings, "--max_seq_length")
     return config
 
 

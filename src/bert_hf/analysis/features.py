@@ -135,17 +135,11 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def open_reader(where: str, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
-    """`open_network` of a checkpoint that reads inputs of this length."""
-    model, tokenizer, missing = open_network(where, model_class, heads)
-    check_positions(max_seq_length, model.config.max_position_embeddings, where)
-    return model, tokenizer, missing
-
-
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
-    model, tokenizer, _ = open_reader(where, length, AutoModel, ("pooler.",))  # the pooler is not read
+    model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",))  # the pooler is not read
+    check_positions(length, model.config.max_position_embeddings, where)
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):

@@ -9,7 +9,6 @@ from typing import Any
 
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.analysis.features import open_reader
 from bert_hf.analysis.probe_labels import FINE_TUNED, few_labels, frozen_features, prepare_folds
 from bert_hf.analysis.probe_language import (
     masked_lm,
@@ -23,6 +22,8 @@ from bert_hf.analysis.study import Main
 from bert_hf.config.parser import option
 from bert_hf.console import format_table
 from bert_hf.errors import InputError, check_known
+from bert_hf.finetuning.prediction import open_network
+from bert_hf.models.loading import check_positions
 
 REPORT_FILES = ("probe.json", "probe.txt")
 NEEDS = {  # part → the option that names its data
@@ -81,7 +82,8 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
-    model, tokenizer, missing = open_reader(where, probe_args.max_seq_length, BertForPreTraining, heads)
+    model, tokenizer, missing = open_network(where, BertForPreTraining, heads)
+    check_positions(probe_args.max_seq_length, model.config.max_position_embeddings, where)
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)
 

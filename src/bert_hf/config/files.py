@@ -74,22 +74,14 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
         ) from None
 
 
-def parse_json(
-    text: str,
-    where: str | Path,
-    remedy: str,
-    *,
-    line: int | None = None,
-    **options,
-) -> Any:
+def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
     """The value of a JSON text.
 
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
-        options: of `json.loads`.
     """
     try:
-        return json.loads(text, **options)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None

@@ -151,8 +151,7 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
         return TASKS[task].labels
     ordered = sorted(counts)
     if all(as_number(name) is not None for name in counts):
-        ordered.sort(key=float)
-        return tuple(ordered)
+        return tuple(sorted(ordered, key=float))
 
     if len(ordered) == 2:
         is_rare = 2 * counts[ordered[0]] < counts[ordered[1]] and ordered[1].lower() not in _POSITIVE_NAMES

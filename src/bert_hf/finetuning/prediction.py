@@ -67,6 +67,7 @@ class Predictor(ABC):
         self.collate = self.collator(tokenizer)
         longest = self.settings.get("max_seq_length", tokenizer.model_max_length)
         self.length = min(longest, model.config.max_position_embeddings)
+        self.context = self.length if self.settings.get("document_context") else 0  # rows read with a row, each side
         names: Any = model.config.id2label
         self.names: list[str] = [names[number] for number in sorted(names)]
 
@@ -242,8 +243,7 @@ class WordPredictor(Predictor):
         """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing."""
         longest = self.length - SPECIAL_TOKENS
         pieces = tokenize_words(sentences, self.tokenizer, longest)
-        with_context = self.settings.get("document_context")
-        windows = windows_of_words(pieces, longest, documents if with_context else None)
+        windows = windows_of_words(pieces, longest, documents if self.context else None)
         inputs = windows.inputs(pieces, self.tokenizer)
         features = [{"input_ids": ids, "token_type_ids": [0] * len(ids)} for ids in inputs]
 
@@ -262,7 +262,7 @@ class FrozenFeaturesPredictor(WordPredictor):
     auto_class = BiLstmTagger
 
     def logits(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> np.ndarray:
-        own = documents if self.settings.get("document_context") else None
+        own = documents if self.context else None
         return word_logits(cast(BiLstmTagger, self.model), self.tokenizer, sentences, own)
 
 

@@ -128,6 +128,14 @@ def _windows(rows: Iterable) -> Iterator[list]:
         yield window
 
 
+def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list, slice]]:
+    """Each window with up to `context` rows before and after it, and its place among them."""
+    before: list = []
+    for window, following in itertools.pairwise(itertools.chain(windows, [[]])):
+        yield [*before, *window, *following[:context]], slice(len(before), len(before) + len(window))
+        before = window[max(0, len(window) - context) :]
+
+
 # ---- output
 
 
@@ -184,8 +192,8 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     with open(folder / "predictions.jsonl", "a+b") as journal:
         whole = _continue(journal, _request(predictor, prediction_args))
         rows = progress(rows_of(predictor, prediction_args), "predicting", "rows", total)
-        for window in itertools.islice(_windows(rows), whole, None):
-            journal.write(json.dumps(predictor(window)).encode() + b"\n")
+        for window, place in itertools.islice(_with_context(_windows(rows), predictor.context), whole, None):
+            journal.write(json.dumps(predictor(window)[place]).encode() + b"\n")
             journal.flush()
             os.fsync(journal.fileno())
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedModel, set_seed
+from transformers import BertConfig, PreTrainedModel, set_seed
 
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
@@ -17,10 +16,10 @@ from bert_hf.config.precision import precision_name
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError
 from bert_hf.finetuning.task import TRAINED_ON, DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, selection_metric
-from bert_hf.models.config_file import config_of_checkpoint
+from bert_hf.models.config_file import config_errors, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.checkpoints.trainer_state import layout
@@ -46,9 +45,9 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     task_args = task.task_args
     where = str(task_args.model_name_or_path)
     set_seed(seed)
-    try:
-        folder = find_checkpoint(where, weights=not task_args.from_scratch)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
+    folder = find_checkpoint(where, weights=not task_args.from_scratch)
+    with config_errors(where, "check the path or id"):
+        config = BertConfig.from_pretrained(folder, **task.config_options())
         if task_args.from_scratch:
             model = task.auto_class.from_config(config, dtype=torch.float32)
             line = "random weights: only the checkpoint's shape and vocabulary are used"
@@ -57,9 +56,6 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
             options = {"config": config, "dtype": torch.float32}
             model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
             line = f"newly initialized: {', '.join(new)}"
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        what = f"cannot load a model: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
     return model, line
@@ -122,8 +118,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
     resolve_by_width(args, model.config.hidden_size)
-    schedule_options: Any = args.lr_scheduler_kwargs  # parsed by TrainingArguments
-    check_schedule(args, schedule_options)  # now with its rate
+    check_schedule(args)  # now with its rate
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
     line = choose_best_metric(args, task)
 

@@ -36,7 +36,7 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     if problem := _problem(values):
         name, what = problem
         raise InputError(what, where=file, line=_line_of(text, name), remedy="fix the file")
-    with _config_errors(file, "fix the file"):
+    with config_errors(file, "fix the file"):
         config = BertConfig(**values)
 
     config.vocab_size = vocab_size or config.vocab_size
@@ -45,13 +45,13 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
 
 def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig:
     """The configuration of a checkpoint: a folder or a Hub id. `dropout` replaces both dropout probabilities."""
-    with _config_errors(where, "check the path or id"):
+    with config_errors(where, "check the path or id"):
         config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
     return _with_dropout(config, dropout)
 
 
 @contextlib.contextmanager
-def _config_errors(where: str | Path, remedy: str) -> Iterator[None]:
+def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
     """Converts transformers' type errors to `InputError`."""
     try:
         yield

@@ -17,6 +17,7 @@ import huggingface_hub
 import torch
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from transformers.utils import logging
 
 from bert_hf.config.files import parse_json, read_input_text
@@ -253,16 +254,12 @@ def check_numbers(path: Path) -> None:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
             for name in file.keys():  # noqa: SIM118 - not a dict
                 tensor = file.get_tensor(name)
-                if tensor.dtype in _FLOATS and not _all_finite(tensor):
+                # NaN or infinity anywhere is the minimum or the maximum: one pass, no copy
+                if tensor.dtype in _FLOATS and tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
                     raise ValueError(f"{name} contains NaN or infinity")
     except (OSError, ValueError, SafetensorError) as error:
         hint = "give a complete checkpoint; pickles are not read"
         raise InputError(f"bad weights: {_reason(error)}", where=path, remedy=hint) from None
-
-
-def _all_finite(tensor: torch.Tensor) -> bool:
-    """True if all numbers are finite: NaN or infinity anywhere is the minimum or the maximum. One pass, no copy."""
-    return not tensor.numel() or all(map(math.isfinite, tensor.aminmax()))
 
 
 # ---- loading
@@ -330,8 +327,6 @@ def _without_place(model, unexpected: Iterable[str]) -> list[str]:
 
 def read_weights(folder: Path) -> dict:
     """The tensors of a run's checkpoint, on the CPU, from safetensors alone."""
-    from safetensors.torch import load_file
-
     tensors = {}
     for file in weight_files(folder):
         try:

@@ -91,7 +91,8 @@ def unpad_batch(
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
         queries = queries[order]
-        groups = _equal_neighbours(lengths, queries)
+        shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
+        groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
         token_positions = real[order].flatten().nonzero().squeeze(1)
     if token_positions is None:
         return None
@@ -123,11 +124,6 @@ def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
         query_indices=F.pad(batch.query_indices, (0, more_queries), value=tokens),
         groups=(*(batch.groups or ()), (1, more_tokens, more_queries)),
     )
-
-
-def _equal_neighbours(lengths: Tensor, queries: Tensor) -> tuple[_Group, ...]:
-    shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
-    return tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
 
 
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -303,7 +303,9 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         ours: globs of the files that such a recipe writes; a folder of ours is known by the first.
         resumable: the recipe may continue in a folder of ours.
     """
-    folder = Path(require_output_dir(output_dir))
+    if output_dir is None:
+        raise InputError("missing option", where="--output_dir", remedy="give a folder")
+    folder = Path(output_dir)
     if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
         return folder
 
@@ -318,13 +320,6 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         hint = "use another --output_dir, or --overwrite_output_dir"
         raise InputError("output folder is not empty", where=folder, remedy=hint)
     return folder
-
-
-def require_output_dir(output_dir: str | None) -> str:
-    """The value of an --output_dir that has no default."""
-    if output_dir is None:
-        raise InputError("missing option", where="--output_dir", remedy="give a folder")
-    return output_dir
 
 
 # ---- the lock

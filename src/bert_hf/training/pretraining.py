@@ -48,7 +48,7 @@ def make_model(
     where = checkpoint or model_args.config_name
     model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_positions(longest_length(example_args), model.config.max_position_embeddings, where)
+    check_positions(example_args.lengths()[-1][0], model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
     return model
 
@@ -85,11 +85,6 @@ def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase)
     return model
 
 
-def longest_length(example_args: ExampleArguments) -> int:
-    """Tokens of the longest examples of a run."""
-    return max(example_args.max_seq_length, example_args.long_seq_length or 0)
-
-
 # ---- options
 
 PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
@@ -110,7 +105,8 @@ def check_pretraining(
 
     checkpoint = model_args.model_name_or_path
     config = planned_config(model_args)
-    check_positions(longest_length(example_args), config.max_position_embeddings, checkpoint or model_args.config_name)
+    where = checkpoint or model_args.config_name
+    check_positions(example_args.lengths()[-1][0], config.max_position_embeddings, where)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:

@@ -247,10 +247,7 @@ class ResumableTrainer(Trainer):
             return self.forward_backward(model, inputs, num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
-        """Calls `compute_loss`, whichever class defines it, and records its loss.
-
-        A loss that is not finite makes its gradient not finite, which `_get_grad_norm` detects.
-        """
+        """Calls `compute_loss`, whichever class defines it, and records its loss."""
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
         loss = self._finite.record_loss(loss)
@@ -388,7 +385,8 @@ class ResumableTrainer(Trainer):
             if best == final or best.is_dir():
                 self.state.best_model_checkpoint = str(best)
 
-        wait = self.is_deepspeed_enabled or any(map(_reads_checkpoints, self.callback_handler.callbacks))
+        read = any(type(each).on_save is not TrainerCallback.on_save for each in self.callback_handler.callbacks)
+        wait = read or self.is_deepspeed_enabled
         self._checkpoints.write(
             final, [self._copy_model, self._copy_state],
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
@@ -519,10 +517,6 @@ class ResumableTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset=None):
         return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
-
-
-def _reads_checkpoints(callback: TrainerCallback) -> bool:
-    return type(callback).on_save is not TrainerCallback.on_save
 
 
 class _EpochEvents(TrainerCallback):

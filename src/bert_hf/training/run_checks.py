@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import get_token
 from transformers.integrations.integration_utils import get_available_reporting_integrations
@@ -29,9 +28,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)
 
     # Optimizer, schedule, device, metric
-    schedule_options: Any = args.lr_scheduler_kwargs
     check_optimizer(args)
-    check_schedule(args, schedule_options)
+    check_schedule(args)
     if args.fp16 and args.use_cpu:
         raise InputError(
             "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"

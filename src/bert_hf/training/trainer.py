@@ -113,16 +113,11 @@ class PreTrainer(ResumableTrainer):
             self.args.ignore_data_skip = True  # the sampler starts at the position of the checkpoint
             if self.args.max_steps <= 0:
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
-                self.args.max_steps = max(1, round(examples / self.global_batch))
+                self.args.max_steps = max(1, round(examples / global_batch_size(self.args)))
 
         default = defaults_of(type(self.args))["logging_steps"]
         if self.args.max_steps > 0 and self.args.logging_steps == default:
             self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
-
-    @property
-    def global_batch(self) -> int:
-        """Sequences in an optimizer step, over ranks and accumulation steps."""
-        return global_batch_size(self.args)
 
     @property
     def _objective(self) -> Objective:
@@ -133,7 +128,7 @@ class PreTrainer(ResumableTrainer):
     @property
     def _position(self) -> int:
         """Examples that the run has trained on, over all ranks."""
-        return self.state.global_step * self.global_batch
+        return self.state.global_step * global_batch_size(self.args)
 
     # ---- data
 
@@ -155,7 +150,7 @@ class PreTrainer(ResumableTrainer):
         if not self._numbered:
             return
         state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
-        self._consumed = state["global_step"] * self.global_batch
+        self._consumed = state["global_step"] * global_batch_size(self.args)
 
         # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same.
         lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
@@ -165,7 +160,7 @@ class PreTrainer(ResumableTrainer):
         if not self._numbered:
             return super()._get_train_sampler(train_dataset)
         dataset = self.train_dataset
-        total = self.args.max_steps * self.global_batch
+        total = self.args.max_steps * global_batch_size(self.args)
         return RunSampler(
             dataset.phases, dataset.window_length, total, dataset.seed, self._consumed,
             rank=self.args.process_index, ranks=self.args.world_size, batch_size=self.args.train_batch_size,

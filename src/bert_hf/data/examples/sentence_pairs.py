@@ -3,9 +3,8 @@
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
 and B, and in half of the cases replace B by a segment of another document. Label 0 (`IS_NEXT`) means that B follows A,
-label 1 (`NOT_NEXT`) that B comes from another document. What differs on purpose: docs/data.md.
-
-Sentences are numbered through the whole text; a segment is a range [start, end) of such numbers (`segment_search`).
+label 1 (`NOT_NEXT`) that B comes from another document. What differs on purpose: docs/data.md. Segments: those of
+`segment_search`.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """Writes checkpoints atomically, verifies them by their manifests, finds the newest good one and deletes old ones.
 
 Everything is written into a temporary folder, recorded in a manifest (sizes and SHA-256) and flushed; one rename makes
-it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged later, and the manifest tells which. State
-is stored as safetensors and JSON: nothing here writes or reads a pickle.
+it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged later, and the manifest tells which.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from typing import Any
 
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.console import logger
-from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.data.corpus.checksums import file_checksum, json_checksum
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.training.distributed import Ranks
 
@@ -108,8 +107,7 @@ def _delete(checkpoint: Path) -> None:
 
 def _digest(manifest: dict) -> str:
     """SHA-256 of a manifest without its own digest; spaces and the order of keys do not matter."""
-    content = {key: value for key, value in manifest.items() if key != "sha256"}
-    return text_checksum(json.dumps(content, sort_keys=True))
+    return json_checksum({key: value for key, value in manifest.items() if key != "sha256"})
 
 
 def _is_regular(path: Path) -> bool:

@@ -82,7 +82,7 @@ def schedule_identity(args: Any) -> dict[str, Any]:
     return settings(args, names)
 
 
-def check_schedule(args: Any, kwargs: dict | None) -> None:
+def check_schedule(args: Any) -> None:
     """Makes the schedule for a long run, to find an unknown name and arguments that it does not take."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
@@ -90,7 +90,7 @@ def check_schedule(args: Any, kwargs: dict | None) -> None:
     rate = 1.0 if args.learning_rate is None else args.learning_rate  # fine-tuning chooses it later, and checks again
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
     try:
-        SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(kwargs or {}))
+        SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(args.lr_scheduler_kwargs or {}))
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
         raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="fix them") from None
