@@ -84,7 +84,7 @@ class RunArguments(OutputArguments, TrainingArguments):
     logging_nan_inf_filter: bool = False
 
     do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
-    do_eval: bool = option(None, "Evaluate. Default: true, unless only --do_predict is set.")
+    do_eval: bool = option(None, "Evaluate; alone, it means no training. A run that trains evaluates in any case.")
     do_predict: bool = option(
         None, "Predict the test rows of a fine-tuning task. Default: true, unless only --do_eval is set."
     )
