@@ -149,7 +149,7 @@ def test_text_in_the_2018_format_gives_the_2018_documents(words, tmp_path):
     expected = [document for document in expected if document]
     for end in ("\n", "\r\n"):
         (tmp_path / "text.txt").write_bytes(end.join(lines).encode())
-        corpus = prepare([TextFile(str(tmp_path / "text.txt"))], words, tmp_path / "corpus", language=None)
+        corpus = prepare([TextFile(str(tmp_path / "text.txt"))], words, tmp_path / f"{len(end)}", language=None)
         read = Text.first(corpus, None)
         documents = [[read.tokens[span].tolist() for span in document] for document in read.positions()]
         assert documents == expected

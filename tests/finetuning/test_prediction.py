@@ -15,7 +15,6 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
 from bert_hf.finetuning.prediction import TextPredictor, load_predictor, predict
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
-from bert_hf.training.output_folder import release_lock
 
 LENGTH = 24
 RNG = np.random.default_rng(0)
@@ -314,7 +313,7 @@ def test_the_journal_of_other_rows_is_not_used(tmp_path, monkeypatch):
     assert [line["label"] for line in lines] == [row["label"] for row in expected]
 
 
-def test_columns_that_only_later_rows_have(tmp_path):
+def test_columns_that_only_later_rows_have(tmp_path, monkeypatch):
     save(tmp_path / "model", num_labels=3)
     source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5}])
     for kind in (".csv", ".parquet"):
@@ -324,9 +323,17 @@ def test_columns_that_only_later_rows_have(tmp_path):
     assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [None, 3.0, 2.5]
 
     as_lines(source, [{"text": "w1", "id": "a"}, {"text": "w2", "id": 3}])
-    with pytest.raises(InputError, match="types differ"):
+    monkeypatch.setattr(TextPredictor, "predict", None)
+    with pytest.raises(InputError, match="types differ"):  # before anything is predicted
         write(tmp_path / "model", [source], tmp_path / "out.parquet")
-    release_lock()
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
+def test_half_a_surrogate_pair_in_any_column(tmp_path, kind):
+    save(tmp_path / "model", "TokenClassification", num_labels=2)
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["w1", "\\ud83d"], "by": "b\\uD83D"}\n')
+    assert write(tmp_path / "model", [tmp_path / "a.jsonl"], tmp_path / f"o{kind}") == 1
+    assert "b\ufffd".encode() in (tmp_path / f"o{kind}").read_bytes()
 
 
 def test_the_output_is_no_input(tmp_path):

@@ -16,7 +16,6 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining, pad_input
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
-from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import starts_word
 from bert_hf.finetuning.prediction import batches_by_length
@@ -193,7 +192,7 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
                 raise row.error("not a minimal pair", "give sentence_good and sentence_bad, both text")
 
             paradigm = str(row.values.get("UID") or Path(path).name)
-            good, bad = (whole_text(str(sentence)) for sentence in sentences)
+            good, bad = map(str, sentences)
             by_paradigm[paradigm].append((good, bad))
 
     rng = np.random.default_rng(0)

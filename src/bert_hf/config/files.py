@@ -74,14 +74,25 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
         ) from None
 
 
+def whole_text(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text, with `whole_text` of each string in it.
 
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
     """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        has_surrogates = "\\ud" in text.lower()
+        return json.loads(whole_text(json.dumps(value, ensure_ascii=False))) if has_surrogates else value
     except json.JSONDecodeError as error:
         line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None

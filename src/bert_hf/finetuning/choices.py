@@ -11,7 +11,6 @@ from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoi
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError
@@ -76,7 +75,7 @@ def choice_row(row: Row) -> ChoiceRow:
             what = f"label {values['label']!r} is not one of the {len(choices)} choices"
             raise row.error(what, f"give 0 to {len(choices) - 1}")
 
-    context, question, *choices = (whole_text(text).strip() for text in (*texts, *choices))
+    context, question, *choices = map(str.strip, (*texts, *choices))
     return ChoiceRow(context, question, tuple(choices), label, row.where, row.line)
 
 

@@ -172,7 +172,7 @@ class ClassificationTask(DownstreamTask):
 
     @functools.cached_property
     def _class_weights(self) -> Tensor:
-        counts = np.bincount(self.targets("train"), minlength=len(self.labels))
+        counts = np.bincount(self.encoded("train")["labels"], minlength=len(self.labels))  # of inputs, windows too
         balanced = counts.sum() / (len(self.labels) * counts.clip(min=1))  # a class may have no training row
         return torch.from_numpy(balanced).float()
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import KINDS, read_lines, whole_text
+from bert_hf.data.text.readers import KINDS, read_lines
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
 
@@ -293,7 +293,7 @@ def _label_name(row: Row, column: str) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return " ".join(whole_text(str(value)).split())
+    return " ".join(str(value).split())
 
 
 def without_empty(rows: LabelledTexts) -> LabelledTexts:

@@ -186,6 +186,8 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     output = Path(str(prediction_args.output))
     folder = output.with_name(f".{output.name}.unfinished")
     names, total = _added_columns(predictor, prediction_args)
+    if output.suffix == ".parquet":  # types that differ are found before the work
+        _write_parquet(Path(os.devnull), lambda: (row.values for row in rows_of(predictor, prediction_args)))
 
     folder.mkdir(exist_ok=True)
     take_lock(folder)

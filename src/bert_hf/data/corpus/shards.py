@@ -231,6 +231,11 @@ class InputShards:
             number += 1
         return False
 
+    def holds_other_text(self) -> bool:
+        """Whether the first shard, if there is one, was made from something else."""
+        record = read_json_object(self.path.with_suffix(".json"))
+        return record is not None and record.get("fingerprint") != self.fingerprint
+
     def find_finished(self) -> None:
         """Finds the shards that are complete, undamaged and up to date, up to the first that is not.
 

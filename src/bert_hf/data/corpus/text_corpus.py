@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.config.files import whole_text
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
-from bert_hf.data.text.readers import cut_pieces, whole_text
+from bert_hf.data.text.readers import cut_pieces
 from bert_hf.data.text.tables import Row, row_texts
 from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError

@@ -133,15 +133,3 @@ def read_plain(path: str) -> Iterator[Piece]:
 
     if begun:
         yield Piece("".join(pending).rstrip("\n"))
-
-
-# ---- the text of a row
-
-
-def whole_text(text: str) -> str:
-    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

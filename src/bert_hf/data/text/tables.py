@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.files import parse_json
+from bert_hf.config.files import parse_json, whole_text
 from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
-from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines, whole_text
+from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 
 TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_hf.config.files import parse_json
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import read_lines, whole_text
+from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, mask_secrets
 
@@ -96,7 +96,7 @@ def _question(row: Row, check_answers: bool, need_answers: bool) -> Question:
     texts = [values.get("question"), values.get("context")]
     if not isinstance(values.get("id"), str | int) or not all(isinstance(text, str) for text in texts):
         raise row.error(f"question {values.get('id')}: id, question or context is missing", _SHAPE)
-    question, context = (whole_text(str(text)) for text in texts)
+    question, context = map(str, texts)
 
     pairs = _text_and_start(row) if need_answers or values.get("answers") is not None else []
     if check_answers:
@@ -123,7 +123,7 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     if not all(isinstance(text, str) and isinstance(start, int | None) for text, start in pairs):
         what = f"question {row.values['id']} has no valid 'answers'"
         raise row.error(what, "give text and answer_start of each answer, or [] without an answer")
-    return [(whole_text(text), start) for text, start in pairs]
+    return pairs
 
 
 def _located(text: str, start: int | None, context: str, row: Row) -> Answer:

@@ -12,7 +12,7 @@ import numpy as np
 from bert_hf.config.files import write_durably
 from bert_hf.console import logger
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import read_lines, whole_text
+from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
@@ -208,7 +208,7 @@ def _words_and_tags(row: Row, word_column: str, tag_column: str) -> tuple[list[s
     for tag in tags:
         if not isinstance(tag, str):
             raise row.error(f"label {tag!r} has no name", "write names such as O and B-person")
-    return [whole_text(word) for word in words], [" ".join(tag.split()) for tag in tags]  # a label on one line
+    return words, [" ".join(tag.split()) for tag in tags]  # a label on one line
 
 
 # ---- labels
