@@ -40,8 +40,8 @@ def train(
         str(out / f"run-{steps}"), max_steps=steps, per_device_train_batch_size=micro,
         gradient_accumulation_steps=accumulation, learning_rate=lr, muon_learning_rate=lr,
         optim="muon" if optim == "muon" else "adamw_torch_fused", weight_decay=0.0, lr_scheduler_type="constant",
-        warmup_steps=0, max_grad_norm=0.0, logging_steps=1, save_strategy="steps" if steps > 1 else "no",
-        save_steps=steps, disable_tqdm=True, report_to="none", bf16=bf16,
+        warmup_steps=0, max_grad_norm=0.0, save_strategy="steps" if steps > 1 else "no",
+        save_steps=steps, disable_tqdm=True, report_to="none", bf16=bf16, logging_steps=1 if stock else 3,
         use_cpu=torch.accelerator.is_available(),  # elsewhere it must be found out
     )  # fmt: skip
     torch.manual_seed(0)
@@ -63,7 +63,7 @@ def train(
     trainer.train()
     after = trainer.accelerator.unwrap_model(trainer.model_wrapped).state_dict()
     update = {name: (_whole(after[name]).detach().cpu() - before[name]) / lr for name in before}
-    return update, [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    return update, [row[name] for row in trainer.state.log_history for name in ("loss", "train_loss") if name in row]
 
 
 def _whole(value: torch.Tensor) -> torch.Tensor:

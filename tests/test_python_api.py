@@ -171,6 +171,9 @@ def test_ready_rows_literally(tokenizer, side):
     assert batch["attention_mask"].tolist() == [[1] * 6] * 2
     assert batch["next_sentence_label"].tolist() == [1, 1]
     assert (batch["labels"] != -100).sum(1).tolist() == [1, 0]  # round(0.15 · 3) but at least one; masked already
+    state = torch.get_rng_state()
+    DataCollatorForPreTraining(tokenizer)([{**row, "labels": [-100] * 8}])
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(

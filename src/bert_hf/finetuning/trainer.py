@@ -217,16 +217,14 @@ class FineTuner(ResumableTrainer):
             self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
+        """As in the base class; of equal metrics the one with the lower loss is better."""
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best
         if tied and not better and metrics["eval_loss"] < self._loss_of_best():
             better = True
             self.state.best_global_step = self.state.global_step
-
-        if better and self.args.load_best_model_at_end:
-            self.control.should_save = True
+            self.control.should_save |= self.args.load_best_model_at_end
         return better
 
     def _loss_of_best(self) -> float:

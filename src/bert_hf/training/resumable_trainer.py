@@ -212,6 +212,7 @@ class ResumableTrainer(Trainer):
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
         self._checkpoints.finish()
+        self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds that of one rank
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
@@ -336,6 +337,12 @@ class ResumableTrainer(Trainer):
         super().log(logs, start_time)
 
     # ---- evaluation
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
+        better = super()._determine_best_metric(metrics, trial)
+        self.control.should_save |= better and self.args.load_best_model_at_end
+        return better
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         begun = time.monotonic()

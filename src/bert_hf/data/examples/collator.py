@@ -81,17 +81,14 @@ class DataCollatorForPreTraining:
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
         """One example: input_ids, token_type_ids, labels, each (l,) int64."""
-        if "seed" in feature and "number" in feature:
-            rng = generator(feature["seed"], MASK, *feature["number"])
-        else:
-            rng = np.random.default_rng(int(torch.randint(2**63 - 1, ())))
-
         if "segment_a" in feature:
+            rng = _generator_of(feature)
             ids, segments = self._joined(feature, rng)
         elif "input_ids" in feature:
             ids, segments, labels = _ready(feature)
             if labels is not None:
                 return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+            rng = _generator_of(feature)
         else:
             raise InputError(
                 f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
@@ -158,6 +155,13 @@ def pad_inputs(
     if segments is not None:
         inputs["token_type_ids"] = pad_rows(segments, 0)
     return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _generator_of(feature: Mapping) -> np.random.Generator:
+    """That of a numbered example; another row's is seeded by PyTorch's."""
+    if "seed" in feature and "number" in feature:
+        return generator(feature["seed"], MASK, *feature["number"])
+    return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
 
 
 def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
