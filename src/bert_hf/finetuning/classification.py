@@ -283,7 +283,8 @@ class ClassificationTask(DownstreamTask):
         logits = self.logits(part, predictions)
         values = logits[:, 0] if self.regression else predicted_classes(logits, self.threshold)
         # A submission has no place for classes of other names, nor for rows that were not drawn
-        task = None if self.task_args.max_eval_samples else TASKS.get(self.task_args.task or "")
+        drawn = len(values) == self.task_args.max_eval_samples
+        task = None if drawn else TASKS.get(self.task_args.task or "")
         if task and part in task.submissions and self.labels in (task.labels, tuple("012"[: len(task.labels)])):
             write_submission(folder, str(self.task_args.task), part, values)
             return

@@ -52,10 +52,10 @@ def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig
 
 @contextlib.contextmanager
 def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
-    """Converts transformers' type errors to `InputError`."""
+    """Converts the errors of transformers to `InputError`."""
     try:
         yield
-    except (OSError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, StrictDataclassError) as error:
         reason = str(error) if isinstance(error, StrictDataclassError) else first_line(error)
         raise InputError(f"not a BERT's configuration: {reason}", where=where, remedy=remedy) from None
 
