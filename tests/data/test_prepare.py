@@ -165,7 +165,7 @@ def test_another_corpus_in_the_folder_is_refused(documents, words, tmp_path):
         prepare(inputs(documents), words, tmp_path / "c", language="de")
     with pytest.raises(InputError, match="different inputs"):
         prepare(inputs(documents, 3), words, tmp_path / "c")
-    with pytest.raises(InputError, match="another text of the name"):
+    with pytest.raises(InputError, match="not the text that was prepared here"):
         prepare(inputs(documents[::-1]), words, tmp_path / "c")
     kept = prepare(inputs(documents), words, tmp_path / "c").fingerprint
     assert prepare(inputs(documents[::-1]), words, tmp_path / "c", overwrite=True).fingerprint != kept

@@ -182,7 +182,7 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
         source = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
-    check_positions(example_args.lengths()[-1][0], config.max_position_embeddings, "--max_seq_length")
+    check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
     return config
 
 

@@ -254,6 +254,11 @@ class ExampleArguments(LengthArguments):
         fraction = self.long_seq_fraction
         return [(self.max_seq_length, 1.0 - fraction), (self.long_seq_length, fraction)]
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest examples of the run."""
+        return self.lengths()[-1][0]
+
 
 @dataclass
 class EstimateArguments:

@@ -282,7 +282,7 @@ class ClassificationTask(DownstreamTask):
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)
         values = logits[:, 0] if self.regression else predicted_classes(logits, self.threshold)
-        # A submission has no place for classes of other names, nor for rows that were not drawn
+        # A submission has all test rows of the benchmark, and its classes
         drawn = len(values) == self.task_args.max_eval_samples
         task = None if drawn else TASKS.get(self.task_args.task or "")
         if task and part in task.submissions and self.labels in (task.labels, tuple("012"[: len(task.labels)])):

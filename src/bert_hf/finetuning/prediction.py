@@ -67,7 +67,7 @@ class Predictor(ABC):
         self.collate = self.collator(tokenizer)
         longest = self.settings.get("max_seq_length", tokenizer.model_max_length)
         self.length = min(longest, model.config.max_position_embeddings)
-        self.context = self.length if self.settings.get("document_context") else 0  # rows read with a row, each side
+        self.context = self.length if self.settings.get("document_context") else 0  # rows of each side
         names: Any = model.config.id2label
         self.names: list[str] = [names[number] for number in sorted(names)]
 

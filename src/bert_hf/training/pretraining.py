@@ -48,7 +48,7 @@ def make_model(
     where = checkpoint or model_args.config_name
     model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_positions(example_args.lengths()[-1][0], model.config.max_position_embeddings, where)
+    check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
     return model
 
@@ -105,8 +105,7 @@ def check_pretraining(
 
     checkpoint = model_args.model_name_or_path
     config = planned_config(model_args)
-    where = checkpoint or model_args.config_name
-    check_positions(example_args.lengths()[-1][0], config.max_position_embeddings, where)
+    check_positions(example_args.longest, config.max_position_embeddings, checkpoint or model_args.config_name)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:

@@ -392,8 +392,9 @@ class ResumableTrainer(Trainer):
             if best == final or best.is_dir():
                 self.state.best_model_checkpoint = str(best)
 
-        read = any(type(each).on_save is not TrainerCallback.on_save for each in self.callback_handler.callbacks)
-        wait = read or self.is_deepspeed_enabled
+        callbacks = self.callback_handler.callbacks
+        is_read = any(type(each).on_save is not TrainerCallback.on_save for each in callbacks)
+        wait = is_read or self.is_deepspeed_enabled
         self._checkpoints.write(
             final, [self._copy_model, self._copy_state],
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},

@@ -70,7 +70,7 @@ def prepare(
     part = jobs[shard[0] :: shard[1]]
     _find_finished(part, num_proc)
     if not overwrite and (other := next((job for job in part if job.holds_other_text()), None)):
-        what = f"the folder contains another text of the name {other.source.name}"
+        what = f"{other.source.name} is not the text that was prepared here"
         raise InputError(what, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
     return _complete(folder, recipe, jobs, num_proc, {"text_language": text_language} if text_language else {})

@@ -3,8 +3,9 @@
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
 and B, and in half of the cases replace B by a segment of another document. Label 0 (`IS_NEXT`) means that B follows A,
-label 1 (`NOT_NEXT`) that B comes from another document. What differs on purpose: docs/data.md. Segments: those of
-`segment_search`.
+label 1 (`NOT_NEXT`) that B comes from another document. What differs on purpose: docs/data.md.
+
+A segment is a range of the text's sentences: see `segment_search`.
 """
 
 from typing import NamedTuple

@@ -81,7 +81,7 @@ def untrained_positions(
     example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> list[str]:
     """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
-    longest = example_args.lengths()[-1][0]
+    longest = example_args.longest
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:
         return []
