@@ -18,6 +18,7 @@ from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_t
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.training.pretraining import (
     PRETRAINING_ARGUMENTS,
+    check_held_out,
     check_pretraining,
     held_out_examples,
     make_model,
@@ -55,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)
     if not args.do_train:
+        check_held_out(corpus_args, model_args.model_name_or_path, (corpus, held_out))
         evaluate_only(model, args, collator, evaluation, long)
         return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)

@@ -6,6 +6,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.text.tokenization import (
     check_tokenizer,
+    id_count,
     load_tokenizer,
     save_tokenizer,
     starts_word,
@@ -185,7 +186,9 @@ def test_a_vocabulary_with_a_repeated_line_keeps_its_ids(tmp_path):
     )
     save_tokenizer(load_tokenizer(tmp_path / "vocab.txt"), tmp_path / "saved")
     for saved in ("saved", "saved/vocab.txt"):
-        assert load_tokenizer(tmp_path / saved)("the cat sat on")["input_ids"] == [2, 6, 7, 8, 1, 3]
+        tokenizer = load_tokenizer(tmp_path / saved)
+        assert tokenizer("the cat sat on")["input_ids"] == [2, 6, 7, 8, 1, 3]
+        assert id_count(tokenizer) == 9
 
 
 @pytest.mark.parametrize("kind", ["WordPiece", "byte-level BPE", "Unigram"])

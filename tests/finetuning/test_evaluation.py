@@ -79,6 +79,16 @@ def test_answers(tmp_path, version):
         assert recipe("finetune_question_answering")([*run, *given, *words]) == 0
         assert json.loads((tmp_path / "given/test_results.json").read_text())["test_NoAns_exact"] == 100
 
+        # A checkpoint of the stock example has no threshold; there it is 0
+        path, results = tmp_path / "run/config.json", []
+        for threshold in (None, 0.0):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"null_score_diff_threshold": threshold}))
+            where = ["--test_file", str(files[2]), "--output_dir", str(tmp_path / "again")]
+            assert recipe("evaluate")([str(tmp_path / "run"), *where]) == 0
+            results.append(json.loads((tmp_path / "again/test_results.json").read_text()))
+        assert results[0] == results[1]
+        assert results[0]["test_NoAns_exact"] > 0
+
 
 @pytest.mark.parametrize("context", ["true", "false"])
 def test_words(tmp_path, context):

@@ -3,6 +3,7 @@
 import csv
 import json
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,6 +139,9 @@ def test_a_model_without_a_head_is_refused(tmp_path):
     transformers.BertModel(tiny_config()).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="predicts nothing"):
         load_predictor(tmp_path)
+    save(tmp_path / "many", num_labels=3, problem_type="multi_label_classification")
+    with pytest.raises(InputError, match="labels do not exclude each other"):
+        load_predictor(tmp_path / "many")
 
 
 # ---- columns
@@ -220,6 +224,14 @@ def test_types_of_parquet_are_kept(tmp_path, monkeypatch):
     write(tmp_path / "model", [tmp_path / "rows.parquet"], tmp_path / "out.parquet")
     written = pq.read_table(tmp_path / "out.parquet")
     assert written.select(table.column_names).to_pylist() == table.to_pylist()
+
+
+def test_numbers_of_classes_stay_numbers(tmp_path):
+    save(tmp_path / "model", num_labels=2)
+    rows = datasets.Dataset.from_dict({"text": TEXTS[:2], "kind": [1, -1]})
+    rows.cast_column("kind", datasets.ClassLabel(names=["a", "b"])).to_parquet(tmp_path / "rows.parquet")
+    write(tmp_path / "model", [tmp_path / "rows.parquet"], tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["kind"].to_pylist() == [1, -1]
 
 
 def test_a_taken_name_is_refused(tmp_path):

@@ -54,8 +54,8 @@ def evaluate(place, output):
     return recipe("pretrain")(
         [
             "--model_name_or_path", str(place / "whole"), "--do_eval", "--train_file", str(place / "text.txt"),
-            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--max_seq_length", str(SHORT),
-            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output),
+            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--bf16", "false", "--use_cpu",
+            "--output_dir", str(place / output),
         ]
     )  # fmt: skip
 
@@ -77,6 +77,13 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
     assert evaluate(place, "elsewhere") == 0
     assert [path.name for path in (place / "elsewhere").iterdir()] == ["eval_results.json"]
     assert json.loads(files(place / "elsewhere")["eval_results.json"])["eval_mlm_loss"] == evaluated["eval_mlm_loss"]
+    assert json.loads(after["tokenizer_config.json"])["model_max_length"] == 64  # positions of the model
+
+    # Other documents would be held out: among them training documents
+    text = ["--train_file", str(place / "text.txt"), "--cache_dir", str(place / "cache"), "--do_train", "false"]
+    assert recipe("pretrain")(["--output_dir", str(place / "whole"), *text]) == 2
+    assert "split off text that it may have been trained on" in capsys.readouterr().err
+    assert files(place / "whole") == after
 
 
 def test_without_training_there_must_be_a_finished_run(place, whole, capsys):

@@ -3,6 +3,7 @@
 import functools
 import gzip
 import json
+import os
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import WINDOWS, Phase, RunSampler, generator
+from bert_hf.data.text.sources import TextFile
 
 SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
 
@@ -67,6 +69,16 @@ class _Handler(SimpleHTTPRequestHandler):
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()
             self.connection.close()
+
+
+def test_a_change_of_equal_size_is_seen(tmp_path):
+    with Server(tmp_path) as server:
+        source, checksums = TextFile(f"{server.address}/a.txt"), []
+        for number, text in enumerate(("one", "two")):
+            (tmp_path / "a.txt").write_text(text)
+            os.utime(tmp_path / "a.txt", (number, number))
+            checksums.append(source.checksum())
+    assert checksums[0] != checksums[1]
 
 
 @pytest.fixture(scope="module")

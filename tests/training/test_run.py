@@ -87,6 +87,14 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
 
     start("name")  # nothing is left to do
     assert len(pushed) == 1
+
+    def refuse(*where, revision):
+        raise InputError("forbidden", where="Hub", remedy="check")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.push, "upload", refuse)
+        with pytest.raises(InputError):
+            start("wrong")
     start("other")
     assert pushed[1:] == [(folder, "me/other", "new")]
     assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/other"')

@@ -11,6 +11,7 @@ from tiny import TinyStore, tiny_config
 from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.examples.sentence_pairs import EpochPlan
@@ -178,6 +179,18 @@ def test_masked_lm_alone(tmp_path, tokenizer):
     row = trainer.state.log_history[0]
     assert row["loss"] == pytest.approx(row["mlm_loss"], rel=1e-5)
     assert "nsp_loss" not in row
+
+    trainer.data_collator = DataCollatorForPreTraining(tokenizer)
+    with pytest.raises(InputError, match="no next_sentence_label; pass nsp=False"):
+        trainer.train()
+
+
+def test_two_trainers_of_one_object_of_arguments(tmp_path, tokenizer, config):
+    args = PreTrainingArguments(str(tmp_path), num_train_epochs=1, use_cpu=True, report_to="none")
+    for store in (TinyStore(), TinyStore(documents=80)):
+        examples = PreTrainingExamples(store, (Phase(32, None),))
+        trainer = PreTrainer(BertForPreTraining(config), args, DataCollatorForPreTraining(tokenizer), examples)
+        assert trainer.args.max_steps == round(examples.epoch_length(0, 0) / args.train_batch_size)
 
 
 def swap_half(documents, chunks, target, max_tokens, rng):

@@ -17,7 +17,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.tables import read_rows
-from bert_hf.data.text.tokenization import starts_word
+from bert_hf.data.text.tokenization import id_count, starts_word
 from bert_hf.finetuning.prediction import batches_by_length
 from bert_hf.models.functional import IGNORE_INDEX
 
@@ -55,10 +55,10 @@ def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: 
 
     collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
     masked = [
-        Example(**collator.example(feature), next_sentence_label=feature["next_sentence_label"])
+        Example(**collator.example(feature), next_sentence_label=feature.get("next_sentence_label", 0))
         for feature in map(examples.__getitem__, range(len(examples)))
     ]
-    return HeldOutText(masked, corpus.unigram_counts(len(tokenizer)), pairs)
+    return HeldOutText(masked, corpus.unigram_counts(id_count(tokenizer)), pairs)
 
 
 class Outputs(NamedTuple):

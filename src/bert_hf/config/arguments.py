@@ -6,6 +6,7 @@ parser.py, fills these dataclasses from a YAML file (`--config`) and from the co
 
 import re
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from bert_hf.config.parser import option
 from bert_hf.errors import InputError
@@ -220,6 +221,8 @@ class ModelArguments(CheckpointArguments):
 @dataclass
 class ExampleArguments(LengthArguments):
     """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
+
+    from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
 
     long_seq_length: int | None = option(
         None, "Length in the last part of the run (the paper: 512).", range="[8, inf)"

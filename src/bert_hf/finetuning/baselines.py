@@ -27,7 +27,7 @@ _DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41
 _MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
 
 _LOADING = """
-# Without a network, in the folder of the run alone: the SVM on {kind}, whose score of the second label is positive
+# Without a network, in the folder of the run alone: {what}
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -145,7 +145,12 @@ class Baselines:
             intercept=model.intercept_,
         )
         options = ", ".join(f"{name}={value!r}" for name, value in {"sublinear_tf": True, **_VECTORS[kind]}.items())
-        return _LOADING.format(kind=kind, path=f"{path.parent.name}/{path.name}", options=options)
+        what = f"the SVM on {kind}, with a score for each label"
+        if len(self.labels) == 2:
+            what = f"the SVM on {kind}, whose score of the second label is positive"
+        elif not self.labels:
+            what = f"the ridge regression on {kind}"
+        return _LOADING.format(what=what, path=f"{path.parent.name}/{path.name}", options=options)
 
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
         """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""

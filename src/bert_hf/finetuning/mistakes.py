@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import softmax
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.data.text.tokenization import id_count
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.metrics import THRESHOLD_METRICS, positive_rates
 
@@ -84,8 +85,9 @@ def _write(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> None
 
 def measures(inputs: Any, logits: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
     """Tokens of each input, share of them that are no whole word of the vocabulary, and the highest probability."""
-    vocabulary = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    parts = np.array([token.startswith("##") or token == tokenizer.unk_token for token in vocabulary])
+    parts = np.zeros(id_count(tokenizer), bool)
+    for token, number in tokenizer.get_vocab().items():
+        parts[number] = token.startswith("##") or token == tokenizer.unk_token
     unknown = [parts[ids].mean() for ids in inputs["input_ids"]]
     score = softmax(logits, axis=-1).max(-1)
     return {"tokens": np.array(inputs["length"]), "unknown words": np.round(unknown, 4), "score": np.round(score, 4)}

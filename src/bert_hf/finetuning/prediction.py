@@ -134,6 +134,9 @@ class TextPredictor(Predictor):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         super().__init__(model, tokenizer, options)
+        if model.config.problem_type == "multi_label_classification":
+            remedy = "use transformers' pipeline with top_k=None"
+            raise InputError("its labels do not exclude each other", where=model.name_or_path, remedy=remedy)
         self.regression = model.config.num_labels == 1
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
         self._deciles: dict[str, list[float]] = self.trained_on.get("deciles", {})

@@ -111,7 +111,7 @@ def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterat
         elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
             yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
         else:
-            yield from read_rows(path, encoding)
+            yield from read_rows(path, encoding, class_names=False)  # a row keeps its values
 
 
 def _is_conll(path: str, kind: str, labels: Sequence[str]) -> bool:

@@ -4,7 +4,6 @@ import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import BertConfig, PreTrainedModel, set_seed
@@ -30,7 +29,7 @@ from bert_hf.training.optimization.optimizers import global_batch_size, optimize
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of, recorded
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run_checks import check_run, evaluated_checkpoint
+from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_trained_options
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -74,7 +73,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
-        use_trained_options(task_args, config_of_checkpoint(checkpoint))
+        use_trained_options(task_args, getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None))
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield from check_run(args, (*task.metric_names(task_args), "loss"))
@@ -84,16 +83,6 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
     yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
-
-
-def use_trained_options(task_args: TaskArguments, config: Any) -> None:
-    """Sets the options that are not given to those of the training: columns, length, stride, context, …"""
-    for name, value in (getattr(config, TRAINED_ON, None) or {}).items():
-        given = getattr(task_args, name, None)
-        is_default = given == getattr(type(task_args), name, None) and name not in task_args.from_command_line
-        if hasattr(task_args, name) and is_default and value is not None and given != value:
-            logger.info(f"{name}: {value}, as in training")
-            setattr(task_args, name, value)
 
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:

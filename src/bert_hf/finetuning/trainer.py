@@ -1,6 +1,7 @@
 """transformers' Trainer for the tasks of fine-tuning: exact loss for each head, and predictions in the rows' order."""
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -76,6 +77,7 @@ class FineTuner(ResumableTrainer):
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
+        args = copy.copy(args)  # the next trainer may get the same object
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
 

@@ -1,6 +1,8 @@
 """Builds model, collator, datasets and fingerprint of a pre-training run."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
@@ -23,7 +25,8 @@ from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.distributed import agree
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
-from bert_hf.training.run_checks import check_run, evaluated_checkpoint
+from bert_hf.training.output_folder import recorded
+from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_trained_options
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
@@ -50,6 +53,7 @@ def make_model(
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
+    tokenizer.model_max_length = model.config.max_position_embeddings  # saved: stock pipelines cut texts to it
     return model
 
 
@@ -100,6 +104,7 @@ def check_pretraining(
     """The checks of `pretrain.py`, before its text is prepared. Without training, it sets what is evaluated."""
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
+        use_trained_options(example_args, (recorded(Path(model_args.model_name_or_path)) or {}).get("examples"))
     yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
     yield from check_train_and_held_out_text(corpus_args)
 
@@ -150,6 +155,19 @@ def held_out_examples(
 # ---- identity
 
 
+def text_identity(text: tuple[Corpus, Corpus]) -> str:
+    """Of the training and held-out documents."""
+    return "+".join(part.fingerprint[:16] for part in text)
+
+
+def check_held_out(corpus_args: CorpusArguments, where: str | None, text: tuple[Corpus, Corpus]) -> None:
+    """Checks that a run is not evaluated on documents split off text that it may have been trained on."""
+    identity = recorded(Path(str(where)))
+    if identity and not corpus_args.validation_file and identity.get("data") != text_identity(text):
+        what = "documents would be split off text that it may have been trained on"
+        raise InputError(what, where=where, remedy="pass the text and options of its training, or --validation_file")
+
+
 def pretraining_identity(
     args: PreTrainingArguments,
     config: BertConfig,
@@ -165,7 +183,6 @@ def pretraining_identity(
     """
     # Model, tokenizer, data
     tokenizer_hash = tokenizer_checksum(tokenizer)[:16]
-    data_hash = "+".join(part.fingerprint[:16] for part in text)
     model_settings = {
         key: value
         for key, value in sorted(config.to_dict().items())
@@ -177,7 +194,7 @@ def pretraining_identity(
         "model": model_settings,
         "weights": weights_checksum(checkpoint) if checkpoint else None,
         "tokenizer": tokenizer_hash,
-        "data": data_hash,
+        "data": text_identity(text),
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": global_batch_size(args),
@@ -185,6 +202,6 @@ def pretraining_identity(
         "precision": precision_name(args),
         "schedule": schedule_identity(args),
         "max_hours": args.max_hours,
-        "examples": dict(vars(example_args)),
+        "examples": asdict(example_args),
         **kept_weights(args),
     }

@@ -15,6 +15,7 @@ from bert_hf.data.corpus.report import corpus_findings, short_report
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.text.tokenization import id_count
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
@@ -138,7 +139,7 @@ def pretraining_baselines(
     features = [examples[index] for index in indices]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
 
-    counts = corpus.unigram_counts(len(collator.tokenizer)) + 1
+    counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1
     losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
     result = {"unigram_mlm_loss": float(losses.mean())}
 
@@ -163,10 +164,10 @@ def perplexity(
     It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
     makes the pieces of small vocabularies easier.
     """
-    pieces = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
+    pieces = [str(tokenizer.decode([token])) for token in range(id_count(tokenizer))]
     lengths = np.array([len(piece.strip().removeprefix("##")) for piece in pieces])
     lengths[tokenizer.unk_token_id] = 1
-    counts = examples.corpus.unigram_counts(len(tokenizer))
+    counts = examples.corpus.unigram_counts(len(pieces))
 
     loss = metrics["eval_mlm_loss"]
     bits = loss / np.log(2) * counts.sum() / (counts @ lengths)

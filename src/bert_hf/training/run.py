@@ -15,7 +15,7 @@ from bert_hf.config.hardware import device_name
 from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
-from bert_hf.errors import one_line_errors
+from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.distributed import rank0_value
@@ -127,7 +127,11 @@ def _push(args: TrainingArguments, push_to: str, named: str) -> dict:
     folder, revision = folder_of(args), args.hub_revision
     full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
     replace_repository(folder, named, full_id)
-    logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
+    try:
+        logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
+    except InputError:
+        replace_repository(folder, full_id, named)  # the next push may go elsewhere
+        raise
     return {"to": push_to, "revision": revision, "repository": full_id}
 
 

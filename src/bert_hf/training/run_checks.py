@@ -1,13 +1,15 @@
 """Checks a training run before its data are prepared: what would otherwise fail only after hours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import get_token
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from bert_hf.config.files import check_writable
 from bert_hf.config.training_arguments import RunArguments
+from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import check_optimizer, option_text
 from bert_hf.training.optimization.schedules import check_schedule
@@ -63,3 +65,13 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
     if not is_its_own and record["identity"].get("weights") != weights_checksum(str(named)):
         raise InputError("the output folder contains another run", where=folder, remedy="give another --output_dir")
     return str(folder)
+
+
+def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None:
+    """Sets the options that are not given to those of the training: columns, lengths, stride, context, …"""
+    for name, value in (trained or {}).items():
+        given = getattr(options, name, None)
+        is_default = given == getattr(type(options), name, None) and name not in options.from_command_line
+        if hasattr(options, name) and is_default and value is not None and given != value:
+            logger.info(f"{name}: {value}, as in training")
+            setattr(options, name, value)

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
@@ -116,7 +117,7 @@ def _recorded_steps(
     config = planned_config(model_args)
     shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     same_model = all(identity["model"].get(name) == getattr(config, name) for name in shape)
-    same_examples = identity["examples"] == json.loads(json.dumps(vars(example_args)))
+    same_examples = identity["examples"] == json.loads(json.dumps(asdict(example_args)))
     return identity["schedule"]["max_steps"] if same_model and same_examples else None
 
 

@@ -1,6 +1,7 @@
 """transformers' Trainer for BERT's two pre-training losses, exact for any layout of the global batch."""
 
 import contextlib
+import copy
 import functools
 import inspect
 import json
@@ -82,6 +83,7 @@ class PreTrainer(ResumableTrainer):
         long_eval_dataset: Any = None,
         **named: Any,
     ):
+        args = copy.copy(args)  # what is resolved here is this trainer's: another one may get the same object
         super().__init__(model, args, *more, **named)
         self.long_eval_dataset = long_eval_dataset
         self._long_loaders: dict = {}

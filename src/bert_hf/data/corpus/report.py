@@ -27,7 +27,7 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
-from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
+from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
@@ -45,7 +45,7 @@ def corpus_findings(
         texts: the raw text. Without it markup is looked for in decoded tokens.
     """
     window = corpus.window(corpus.windows()[0])
-    counts = window.unigram_counts(len(tokenizer))
+    counts = window.unigram_counts(id_count(tokenizer))
 
     findings = [
         _size(corpus, window, counts),

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
 from bert_hf.data.examples.samplers import MASK, generator
 from bert_hf.data.examples.sentence_pairs import truncate
-from bert_hf.data.text.tokenization import starts_word
+from bert_hf.data.text.tokenization import id_count, starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
 
@@ -75,7 +75,7 @@ class DataCollatorForPreTraining:
         self._sep = np.array([tokenizer.sep_token_id])
         self._mask = cast(int, tokenizer.mask_token_id)
         self._starts_word = starts_word(tokenizer) if whole_word_mask else None
-        self._special = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=bool)
+        self._special = np.zeros(id_count(tokenizer), dtype=bool)
         self._special[list(tokenizer.all_special_ids)] = True
         self._random_ids = np.flatnonzero(~self._special)
 

@@ -193,8 +193,8 @@ class PreTrainingExamples(Dataset):
 
         Returns:
             segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs;
-            next_sentence_label; number, seed, max_seq_length, mlm_probability (None: the collator's): from these the
-            collator makes the example's random draws.
+            next_sentence_label, of pairs; number, seed, max_seq_length, mlm_probability (None: the collator's): from
+            these the collator makes the example's random draws.
         """
         if not isinstance(number, tuple):
             number = self._number_of(int(number))
@@ -206,7 +206,7 @@ class PreTrainingExamples(Dataset):
         return {
             "segment_a": store.ids(a_start, a_end),
             "segment_b": store.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
-            "next_sentence_label": label,
+            **({"next_sentence_label": label} if self.objective.pairs else {}),
             "number": ExampleNumber(*number),
             "seed": self.seed,
             "max_seq_length": self.phases[phase].max_seq_length,

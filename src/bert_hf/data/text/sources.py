@@ -6,6 +6,7 @@ it, and `read()`, which yields its documents in order, as `Piece`s. Sources are 
 
 import contextlib
 import json
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -46,7 +47,7 @@ class TextFile:
                 return file_checksum(self.path)
 
             system, path = fsspec.url_to_fs(self.path)
-            info = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
+            info = {re.sub("[-_]", "", key.lower()): str(value) for key, value in system.info(path).items()}
             return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
     def read(self) -> Iterator[Piece]:

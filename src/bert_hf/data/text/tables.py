@@ -55,16 +55,19 @@ class Row(NamedTuple):
         return InputError(what, where=self.where, line=self.line and 1, remedy=remedy)
 
 
-def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) -> Iterator[Row]:
+def read_rows(
+    path: str, encoding: str | None = None, like: Sequence[str] = (), class_names: bool = True
+) -> Iterator[Row]:
     """The rows of a table, one at a time.
 
     Args:
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
         like: the columns of another file. If there are two, a file of two columns with other names has no header.
+        class_names: of a Parquet file that `datasets` wrote, the names of classes in place of their numbers.
     """
     kind, where = kind_of(path), mask_secrets(path)
     if kind == ".parquet":
-        numbered = _parquet_rows(path, class_names=True)
+        numbered = _parquet_rows(path, class_names=class_names)
     elif kind in _JSON:
         numbered = _json_rows(path, encoding)
     elif kind in (".csv", *_TABS):

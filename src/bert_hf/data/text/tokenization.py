@@ -246,13 +246,17 @@ def check_tokenizer(
             what = f"the tokenizer has no [{name.upper()}] token"
             raise InputError(what, where=where, remedy="choose a BERT tokenizer")
 
-    largest = max(tokenizer.get_vocab().values())
-    if model_vocab_size is not None and largest >= model_vocab_size:
+    if model_vocab_size is not None and id_count(tokenizer) > model_vocab_size:
         raise InputError(
-            f"token ids go up to {largest}, but the model has only {model_vocab_size} embeddings",
+            f"token ids go up to {id_count(tokenizer) - 1}, but the model has only {model_vocab_size} embeddings",
             where=where,
             remedy="use the model's own tokenizer, or train from scratch with --config_name",
         )
+
+
+def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The largest id + 1: more than `len` where a vocabulary repeats a token."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
@@ -291,7 +295,7 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
             remedy="choose another tokenizer, or omit --whole_word_mask",
         )
 
-    starts = np.zeros(max(vocabulary.values()) + 1, bool)
+    starts = np.zeros(id_count(tokenizer), bool)
     for token, index in vocabulary.items():
         starts[index] = token.startswith(mark) != (mark == "##")
     starts[list(cast(BertTokenizer, tokenizer).get_added_vocab().values())] = True
