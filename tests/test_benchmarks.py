@@ -8,7 +8,7 @@ import finetuning_parity
 import pretraining_throughput
 import pytest
 import torch
-from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours
+from corpus_preparation import Task, datasets_map, encode_batch_fast, original_2018, ours
 from helpers.choice_rows import swag_lines
 from helpers.questions import write_questions
 from helpers.tagged_words import sentences, write_conll
@@ -41,15 +41,6 @@ def test_rows_work_on_the_same_tokens(task, tmp_path):
     assert 3e4 <= old["text"] < 3.5e4
     assert old["tokens"] < old["disk"]
     assert all(row["seconds"] > 0 for row in (reference, here, stock, old))
-
-
-@pytest.mark.slow
-def test_a_row_in_its_own_process(task, tmp_path):
-    task.folder = str(tmp_path)
-    measured = alone("encode_batch_fast", task)
-    assert measured["tokens"] == encode_batch_fast(task)["tokens"]
-    assert measured["peak"] > 10e6
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import ast
 import json
 import os
 import pickle
-import runpy
 import shutil
 import subprocess
 import sys
@@ -336,34 +335,3 @@ def test_s4_a_manifest_of_brackets_gives_one_error_line(corpus, tmp_path):
     (tmp_path / MANIFEST).write_text("[" * 200_000)
     with pytest.raises(InputError, match="not a prepared corpus"):
         Corpus(tmp_path)
-
-
-# ---- through the recipes
-
-
-@pytest.mark.parametrize("recipe", ["pretrain", "finetune_classification", "estimate"])
-def test_s2_a_model_of_pickles_or_code_gives_one_error_line(run, tokenizer, tmp_path, capsys, recipe):
-    place = tmp_path / "model"
-    shutil.copytree(run / "checkpoint-3", place)
-    (place / "model.safetensors").unlink()
-    for name in UNTRUSTED[:1] + UNTRUSTED[2:-2]:
-        write_pickle(place / name, tmp_path / "marker")
-    if recipe == "estimate":  # reads the configuration alone
-        config = json.loads((place / "config.json").read_text())
-        (place / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "evil.Config"}}))
-        words = ["--max_steps", "5", "--max_seq_length", "32"]
-    elif recipe == "pretrain":
-        (tmp_path / "text.txt").write_text("w1 w2 w3. w4 w5.\n\nw6 w7. w8 w9.\n\n" * 20)
-        words = ["--train_file", str(tmp_path / "text.txt"), "--cache_dir", str(tmp_path / "cache")]
-        words += ["--max_steps", "2", "--max_seq_length", "32", "--output_dir", str(tmp_path / "out")]
-    else:
-        words = ["--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--max_seq_length", "32"]
-        words += ["--output_dir", str(tmp_path / "out")]
-    main = runpy.run_path(str(ROOT / f"recipes/{recipe}.py"))["main"]
-    assert main(["--model_name_or_path", str(place), *words]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line or "Traceback" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"error: {place}")
-    assert ("requests code" if recipe == "estimate" else "pickles are not read") in lines[0]
-    assert not (tmp_path / "out/model.safetensors").exists()
-    assert not (tmp_path / "marker").exists()

@@ -1,8 +1,7 @@
 import pytest
 import torch
-from transformers.trainer_pt_utils import AcceleratorConfig
 
-from bert_hf.config import hardware, training_arguments
+from bert_hf.config import hardware
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments, QuestionAnsweringArguments, TaskArguments
 from bert_hf.config.parser import parse
@@ -165,36 +164,6 @@ def test_threads_are_cores_by_local_ranks_unless_the_user_sets_them(monkeypatch)
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_without_an_accelerator_the_cpu_is_used(tmp_path):
     assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
-
-
-@pytest.mark.parametrize(("there", "cpu", "workers"), [(False, True, 0), (True, False, 4), (True, True, 0)])
-def test_workers_make_batches_for_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
-    monkeypatch.setattr(hardware, "cores_of_rank", lambda: 16)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
-    stock = {"_n_gpu": 0, "accelerator_config": AcceleratorConfig()}
-    monkeypatch.setattr(training_arguments.TrainingArguments, "__post_init__", lambda self: vars(self).update(stock))
-    monkeypatch.setattr(training_arguments.RunArguments, "n_gpu", 0, raising=False)
-    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=cpu, bf16=False)
-    assert args.dataloader_num_workers == workers
-    assert PreTrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=2).dataloader_num_workers == 2
-
-
-def test_freed_memory_is_kept_unless_the_user_configures_malloc(monkeypatch):
-    calls = []
-
-    class Library:
-        def __init__(self, name):
-            self.mallopt = lambda name, value: calls.append((name, value))
-
-    monkeypatch.setattr(hardware.ctypes, "CDLL", Library)
-    monkeypatch.setattr(hardware.sys, "platform", "linux")
-    for name in [name for name in hardware.os.environ if name.startswith("MALLOC_")]:
-        monkeypatch.delenv(name)
-    hardware.keep_freed_memory()
-    assert calls == [(-4, 0), (-1, 2**31 - 1)]
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
-    hardware.keep_freed_memory()
-    assert len(calls) == 2
 
 
 def test_lengths_of_the_phases():
