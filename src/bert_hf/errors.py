@@ -27,7 +27,6 @@ class InputError(Exception):
 
     Args:
         what: the problem, in one plain sentence without a full stop.
-        remedy: what to do about it.
         where: file, folder or flag; `line` (1-based) and `column` (1-based) narrow it down.
     """
 
@@ -84,7 +83,6 @@ class RunInterrupted(BaseException):
     """A run that ends before its last step. Not an `Exception`: those are caught elsewhere.
 
     Args:
-        code: the exit code.
         report: this process prints the line; None: the first rank of each host does.
         restart: another attempt may end otherwise, as it may where a process died.
     """

@@ -5,7 +5,7 @@ parser.py, fills these dataclasses from a YAML file (`--config`) and from the co
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_hf.config.parser import option
@@ -147,8 +147,7 @@ class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
 
     def given(self, *names: str) -> list[str]:
         """The given options that differ from their defaults, as command-line arguments."""
-        defaults = {field.name: field.default for field in fields(self)}
-        differing = {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
+        differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
 

@@ -58,7 +58,6 @@ def option(
     """Declares an option: a dataclass field with its help text and the limits that `parse` checks.
 
     Args:
-        choices: the values that it may take.
         range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
         only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
             that it needs "optim=muon".
@@ -107,7 +106,6 @@ def parse(
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints
             all lines and ends the command. There is this flag with either function.
-        required: options that have to be given.
 
     Returns:
         The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
@@ -225,9 +223,7 @@ def _read_values(
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     from_command_line = {name: getattr(values, name) for name in names if hasattr(values, name)}
 
-    config = values.config
-    if config is None and not words:
-        config = default_config
+    config = values.config or (None if words else default_config)
     if config is not None:
         path = find_config(config, "pretrain", "finetune")
         values = parser.parse_args(_words_of_yaml(parser, path, from_command_line) + words)

@@ -68,7 +68,6 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
     """Sets `args.bf16` where it is None. Called by all ranks together, before a Trainer is made of the arguments.
 
     Args:
-        hidden_size: of the model.
         recorded: the `precision_name` with which the run began; None for a new run.
 
     Returns:

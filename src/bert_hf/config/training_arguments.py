@@ -165,13 +165,10 @@ class RunArguments(OutputArguments, TrainingArguments):
 
     def _actions(self) -> dict[str, bool]:
         """Resolves --do_train, --do_eval and --do_predict."""
-        actions = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
-        any_other = any((actions["do_eval"], actions["do_predict"]))
-        train = not any_other if actions["do_train"] is None else actions["do_train"]
-        default = train or not any_other  # of the other two
-        return {"do_train": train} | {
-            name: default if actions[name] is None else actions[name] for name in ("do_eval", "do_predict")
-        }
+        others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
+        train = not any(others.values()) if self.do_train is None else self.do_train
+        default = train or not any(others.values())
+        return {"do_train": train} | {name: default if given is None else given for name, given in others.items()}
 
     def _resolve_strategies(self) -> None:
         """When to save and evaluate, where --save_strategy and --eval_strategy do not say it."""

@@ -57,7 +57,6 @@ class LabelledTexts:
         labels: (N,) names of classes, or numbers as they are written in the file; None: the rows have no labels.
         places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
         pairs: (N,) the second texts; None: the rows are single texts.
-        columns: that were read.
         slices: (N,) the values of --slice_column; empty without it.
     """
 

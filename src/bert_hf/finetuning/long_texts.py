@@ -53,7 +53,6 @@ def encode_texts(
 
     Args:
         labels: of each row: numbers of classes, or floats; None: inputs have no labels.
-        long_texts: "head", "head_tail" or "windows".
     """
     available = max_seq_length - (2 if rows.pairs is None else 3)
     firsts = token_ids(rows.texts, tokenizer)

@@ -33,7 +33,6 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
     """(N,) group numbers: near-duplicates, and those linked by near-duplicates, have the same one.
 
     Args:
-        texts: of N rows.
         units: (N,) what else should stay together, such as the name of a row's document. Units are kept whole unless
             the near-duplicates link most of them, as where every document begins with the same sentence.
     """

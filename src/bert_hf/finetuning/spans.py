@@ -30,7 +30,6 @@ class SpanTask(DownstreamTask):
     none if its null odds exceed a threshold, which the validation questions decide, unless it is given.
 
     Attributes:
-        windows: of each part.
         threshold: of the null odds; None where every question has an answer, or before the first evaluation.
     """
 

@@ -56,11 +56,6 @@ class FineTuner(ResumableTrainer):
 
     Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
     the features. Ties in the metric go to the evaluation with the lower loss.
-
-    Args:
-        task: its rows, loss and metrics.
-        collator: makes batches of the task's features.
-        facts: recorded in the manifest of each checkpoint.
     """
 
     def __init__(
@@ -223,16 +218,12 @@ class FineTuner(ResumableTrainer):
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best
-        if tied and not better and metrics["eval_loss"] < self._loss_of_best():
+        losses: dict = {log["step"]: log["eval_loss"] for log in self.state.log_history if "eval_loss" in log}
+        if tied and not better and metrics["eval_loss"] < losses.get(self.state.best_global_step, math.inf):
             better = True
             self.state.best_global_step = self.state.global_step
             self.control.should_save |= self.args.load_best_model_at_end
         return better
-
-    def _loss_of_best(self) -> float:
-        losses = [log["eval_loss"] for log in self.state.log_history if log["step"] == self.state.best_global_step
-                  and "eval_loss" in log]  # fmt: skip
-        return losses[-1] if losses else math.inf
 
 
 class _SortedPart(NamedTuple):

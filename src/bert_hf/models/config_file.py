@@ -22,12 +22,7 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
-    """The configuration in a model JSON.
-
-    Args:
-        vocab_size: replaces that of the file.
-        dropout: replaces both dropout probabilities.
-    """
+    """The configuration in a model JSON; `vocab_size` and `dropout` (both probabilities) replace those of the file."""
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     file = find_config(path, "model", suffix=".json")
@@ -35,7 +30,8 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     values = read_safe_json(file)
     if problem := _problem(values):
         name, what = problem
-        raise InputError(what, where=file, line=_line_of(text, name), remedy="fix the file")
+        before, key, _ = text.rpartition(json.dumps(name))
+        raise InputError(what, where=file, line=before.count("\n") + 1 if key else None, remedy="fix the file")
     with config_errors(file, "fix the file"):
         config = BertConfig(**values)
 
@@ -90,9 +86,3 @@ def _problem(values: dict) -> tuple[str, str] | None:
         heads = numbers["num_attention_heads"]
         return "hidden_size", f"hidden_size {numbers['hidden_size']} is not a multiple of num_attention_heads {heads}"
     return None
-
-
-def _line_of(text: str, name: str) -> int | None:
-    """The line of a key in a JSON text."""
-    before, key, _ = text.rpartition(json.dumps(name))
-    return before.count("\n") + 1 if key else None

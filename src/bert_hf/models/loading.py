@@ -44,7 +44,6 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     """The folder of a BERT checkpoint, local or downloaded from the Hub, after checks of every file to be opened.
 
     Args:
-        where: folder or Hub id.
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
 
     Raises:

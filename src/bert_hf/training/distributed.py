@@ -144,7 +144,6 @@ class Ranks:
         """The values of all ranks. An error of one ends all: the first rank of each host prints it.
 
         Args:
-            error: this rank's.
             remedy: what to do if the values differ; None: they may.
         """
         if error is not None and self.count == 1:

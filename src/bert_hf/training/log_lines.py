@@ -100,11 +100,7 @@ def use_log_lines(trainer: Trainer) -> None:
 
 
 def print_summary(trainer: Trainer) -> dict[str, float]:
-    """Evaluates a trained model, and prints how long it trained and its held-out metrics.
-
-    Returns:
-        the metrics of the evaluation.
-    """
+    """Evaluates a trained model, prints how long it trained and its held-out metrics, and returns these."""
     trained = next(row for row in reversed(trainer.state.log_history) if "train_runtime" in row)
     metrics = trainer.evaluate()
     if trainer.is_world_process_zero():

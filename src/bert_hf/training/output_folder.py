@@ -122,7 +122,9 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
         requested = _verified_requested_checkpoint(args, identity)
         if record is not None:
             _check_inputs_outside(folder, (args, *options))
-            _remove_run(folder)
+            for checkpoint in [*checkpoint_files.checkpoints(folder), *folder.glob(checkpoint_files.TEMPORARY + "*")]:
+                shutil.rmtree(checkpoint)
+            _remove_files(folder, _FILES)  # the record comes last
         write_record(folder, identity, finished=False)
         return _begin_at(requested, folder, args)
 
@@ -283,12 +285,6 @@ def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECO
 def holds_something(folder: Path) -> bool:
     """True where a folder holds more than a lock and temporary files."""
     return any(path.name != LOCK and not _TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
-
-
-def _remove_run(folder: Path) -> None:
-    for checkpoint in [*checkpoint_files.checkpoints(folder), *folder.glob(checkpoint_files.TEMPORARY + "*")]:
-        shutil.rmtree(checkpoint)
-    _remove_files(folder, _FILES)  # the record comes last
 
 
 def _remove_files(folder: Path, patterns: Iterable[str]) -> None:

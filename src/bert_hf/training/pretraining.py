@@ -176,13 +176,7 @@ def pretraining_identity(
     example_args: ExampleArguments,
     model_args: ModelArguments,
 ) -> dict:
-    """Settings that identify a pre-training run; logging, saving, workers, ranks and hub are left out.
-
-    Args:
-        text: training and held-out documents.
-    """
-    # Model, tokenizer, data
-    tokenizer_hash = tokenizer_checksum(tokenizer)[:16]
+    """Settings that identify a pre-training run; logging, saving, workers, ranks and hub are left out."""
     model_settings = {
         key: value
         for key, value in sorted(config.to_dict().items())
@@ -193,7 +187,7 @@ def pretraining_identity(
     return {
         "model": model_settings,
         "weights": weights_checksum(checkpoint) if checkpoint else None,
-        "tokenizer": tokenizer_hash,
+        "tokenizer": tokenizer_checksum(tokenizer)[:16],
         "data": text_identity(text),
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,

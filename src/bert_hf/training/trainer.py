@@ -72,7 +72,6 @@ class PreTrainer(ResumableTrainer):
         model, args, more, named: as for `Trainer`; `PreTrainingArguments` have the paper's optimizer as default.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
-        long_eval_dataset: held-out examples of the longer phase of the run.
     """
 
     def __init__(

@@ -116,7 +116,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    cached = _cached(corpus_args, "tokenizer", [FORMAT, _stamps(inputs), tokenizer_args.training()])
+    cached = _cached(corpus_args, "tokenizer", [FORMAT, list(map(_stamp, inputs)), tokenizer_args.training()])
     with _one_process_at_a_time(cached):
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
@@ -142,7 +142,8 @@ def load_or_prepare_corpus(
 
     inputs = text_sources(corpus_args, files)
     language = sentence_language(corpus_args)
-    cached = _cached(corpus_args, "corpus", [FORMAT, tokenizer_checksum(tokenizer), language, _stamps(inputs)])
+    made_from = [FORMAT, tokenizer_checksum(tokenizer), language, list(map(_stamp, inputs))]
+    cached = _cached(corpus_args, "corpus", made_from)
     with _one_process_at_a_time(cached):
         if (cached / MANIFEST).is_file():
             with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
@@ -196,17 +197,13 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 # ---- cache
 
 
-def _stamps(inputs: list) -> list:
-    return [[_stamp(source), getattr(source, "text_column", None)] for source in inputs]
-
-
 def _stamp(source: Source) -> list:
     """What detects a changed text: of a file its path, size and modification time, so that it need not be read."""
-    place = getattr(source, "path", source.name)
+    place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
     if isinstance(source, TextFile) and not is_url(place):
         stat = Path(place).stat()
-        return [str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns]
-    return [mask_secrets(place), source.checksum()]
+        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column]
+    return [[mask_secrets(place), source.checksum()], column]
 
 
 def _cached(corpus_args: TextArguments, what: str, made_from: list) -> Path:

@@ -58,14 +58,10 @@ class ShardWriter:
         writer.entry
 
     Args:
-        path: of the shard.
         facts: what the record holds in addition to the counts.
-
-    Attributes:
-        entry: the record, after the `with`.
     """
 
-    entry: dict
+    entry: dict  # the record, after the `with`
 
     def __init__(self, path: Path, facts: dict):
         self.path, self.facts = path, facts

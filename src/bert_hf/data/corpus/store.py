@@ -163,7 +163,6 @@ class Corpus:
     """A prepared corpus, or some of its documents.
 
     Attributes:
-        manifest: the content of `manifest.json`.
         fingerprint: of what the corpus was made from, and of which documents these are.
         documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents count.
     """
@@ -189,6 +188,7 @@ class Corpus:
             where = RemoteShards(str(where), cache) if is_url(where) else LocalShards(Path(where))
         self.storage: ShardStorage = where
         self.manifest = _read_manifest(self.storage) if manifest is None else manifest
+        self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
         self.shards = list(range(len(self._entries))) if shards is None else shards
         self.documents = documents or {}
         self._open = {}  # shards → their window
@@ -203,11 +203,6 @@ class Corpus:
 
     def __len__(self) -> int:
         return sum(map(self._documents, self.shards))
-
-    @property
-    def _entries(self) -> list[dict]:
-        """The records of all shards."""
-        return self.manifest["shards"]
 
     def _documents(self, shard: int) -> int:
         chosen = self.documents.get(shard)

@@ -26,7 +26,6 @@ class TextCorpus(Window):
 
     Args:
         texts: one document each; documents without a token are left out.
-        tokenizer: gives the ids.
         language: for the sentence splitter (ISO 639); None: a line is a sentence.
     """
 

@@ -39,7 +39,6 @@ class DataCollatorForPreTraining:
     Args:
         tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
-        whole_word_mask: choose whole words.
         nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
         max_seq_length: truncation length of segment rows without their own `max_seq_length`. By default the
             tokenizer's `model_max_length`.

@@ -45,7 +45,6 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     """The documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
 
     Args:
-        inputs: see `sources`.
         num_proc: processes, each of which reads whole inputs. The result does not depend on it.
     """
     near = kind == "near"

@@ -37,23 +37,18 @@ class Documentation:
     name: str = "documentation"
 
     def checksum(self) -> str:
-        """SHA-256 of the versions that decide the text."""
-        return json_checksum(default_versions())
+        """SHA-256 of the versions that decide the text: of Python and of the packages it is read from."""
+        versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
+        for name in DEFAULT_PACKAGES:
+            distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(distribution)
+        return json_checksum(versions)
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
         for text in default_documents():
             yield from cut_pieces(text)
-
-
-def default_versions() -> dict[str, str]:
-    """The versions that decide the default text: of Python and of the packages it is read from."""
-    versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
-    for name in DEFAULT_PACKAGES:
-        distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(distribution)
-    return versions
 
 
 @functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work

@@ -104,11 +104,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
 
 
 def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
-    """The text of each row; rows whose text is null are skipped.
-
-    Args:
-        only_strings: the only column of strings is the text, whatever its name.
-    """
+    """The text of each row; rows whose text is null are skipped. `only_strings`: see `choose_column`."""
     for row in rows:
         text_column = text_column or choose_column(row, only_strings)
         if (text := text_of(row, text_column)) is not None:

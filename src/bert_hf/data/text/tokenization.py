@@ -260,11 +260,8 @@ def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """A copy of the underlying Rust tokenizer without truncation and padding, for bulk encoding."""
-    rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
-    rust.no_truncation()
-    rust.no_padding()
-    return rust
+    """A copy of the underlying Rust tokenizer; `Encoder` takes truncation and padding off it."""
+    return Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:

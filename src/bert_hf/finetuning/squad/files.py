@@ -43,7 +43,6 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
     `{"text": …, "answer_start": …}`; an empty list means that the context does not hold the answer.
 
     Args:
-        files: paths, URLs or globs.
         check_answers: every answer has to be in its context. Metrics do not need that, training does.
         need_answers: every question has to have `answers`, if only []. Those that are only predicted need none.
 

@@ -138,12 +138,7 @@ def best_threshold(
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
-    """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0.
-
-    Args:
-        data: questions with their gold answers.
-        predictions, odds: JSON objects by question id.
-    """
+    """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0."""
     questions = read_questions([data], check_answers=False)
     texts = read_by_id(predictions, str)
     chances = None if odds is None else read_by_id(odds, float, int)

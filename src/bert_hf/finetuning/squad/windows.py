@@ -74,10 +74,8 @@ class Windows:
     Attributes:
         data: one row per window: `input_ids`, `length`, `limits`, `context` (its first position, and that after its
             end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here).
-        questions: all of them.
         question: (W,) the number of each window's question.
         shift: (W,) the token at position p of the window is token p + shift of the context.
-        contexts: the tokens of the distinct contexts.
         context: (questions,) the number of each question's context.
     """
 
@@ -104,8 +102,7 @@ def window_starts(tokens: int, capacity: int, shared: int) -> range:
     """
     if tokens <= capacity:
         return range(1)
-    step = capacity - shared
-    return range(0, tokens - shared, step)
+    return range(0, tokens - shared, capacity - shared)
 
 
 def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> SpanLimits:

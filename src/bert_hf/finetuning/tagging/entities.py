@@ -62,13 +62,11 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     entities(["I-X", "B-X", "I-X", "O", "I-Y"]) == [Entity("X", 0, 0), Entity("X", 1, 2), Entity("Y", 4, 4)]
     """
     result: list[Entity] = []
-    previous = OUTSIDE
-    for word, tag in enumerate(tags):
+    for word, (previous, tag) in enumerate(_with_previous(tags)):
         if begins_entity(previous, tag):
             result.append(Entity(split_tag(tag)[1], word, word))
         elif tag != OUTSIDE:
             result[-1] = result[-1]._replace(last=word)
-        previous = tag
     return result
 
 

@@ -237,7 +237,6 @@ class RunCheckpoints:
     A thread writes them while training continues. Its errors are raised by `finish`.
 
     Args:
-        folder: the run's output folder.
         background: the same ranks, with a group of their own for the thread.
         writes: True on the rank that writes shared files.
     """
@@ -309,7 +308,6 @@ class RunCheckpoints:
 
         Args:
             parts: each copies a part; what it returns writes the copy into the folder that it is given.
-            facts: entries of the manifest.
             keep, spared: as `rotate`'s.
         """
         writers: list[Callable[[str], None]] = []

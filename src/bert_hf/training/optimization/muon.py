@@ -69,13 +69,6 @@ def orthogonalize_all(matrices: Iterable[Tensor], dtype: torch.dtype) -> Iterato
         yield result
 
 
-def _sharded_as(weight: Tensor, update: Tensor) -> Tensor:
-    """This rank's part of an update that all ranks have."""
-    if not isinstance(weight, DTensor):
-        return update
-    return distribute_tensor(update.to(weight.dtype), weight.device_mesh, weight.placements, src_data_rank=None)
-
-
 def encoder_matrices(model: nn.Module) -> list[str]:
     """Names of the parameters that Muon updates: the two-dimensional weights of the encoder's layers."""
     return [
@@ -148,7 +141,10 @@ class MuonWithAdamW(torch.optim.Optimizer):
         for weight, update in zip(weights, updates, strict=True):
             scale = 0.2 * math.sqrt(max(weight.shape))
             weight.mul_(1 - rate * group["weight_decay"])
-            weight.add_(_sharded_as(weight, update), alpha=-rate * scale)
+            if isinstance(weight, DTensor):  # this rank's part of an update that all ranks have
+                update = update.to(weight.dtype)
+                update = distribute_tensor(update, weight.device_mesh, weight.placements, src_data_rank=None)
+            weight.add_(update, alpha=-rate * scale)
 
     def _averaged_gradient(self, weight: Any, momentum: float) -> Tensor:
         """The gradients of a whole matrix, averaged with Nesterov's momentum; updates the momentum buffer."""

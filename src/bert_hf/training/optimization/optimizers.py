@@ -132,7 +132,7 @@ class Entry:
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
     options: tuple[str, ...] = ()
     optim_args: tuple[str, ...] = ()
-    card: Callable[[Any], str] | None = None
+    card: Callable[[Any], str] = lambda args: option_text(args.optim)
     whole_matrices: bool = False
 
 
@@ -204,9 +204,7 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
 
 def describe_optimizer(args: Any) -> str:
     """The line of the optimizer on a model card."""
-    name = option_text(args.optim)
-    card = OPTIMIZERS[name].card
-    return name if card is None else card(args)
+    return OPTIMIZERS[option_text(args.optim)].card(args)
 
 
 def check_optimizer(args: Any) -> None:

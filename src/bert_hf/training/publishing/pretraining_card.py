@@ -24,8 +24,6 @@ def pretraining_card(
 ) -> Card:
     """The card without its metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
-    config = model.config
-
     return Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
@@ -47,7 +45,7 @@ def pretraining_card(
         held_out=held_out_text(
             corpus_args.validation_file, "--validation_file", "documents held out of the same text"
         ),
-        limits=untrained_positions(example_args, config, tokenizer),
+        limits=untrained_positions(example_args, model.config, tokenizer),
     )
 
 
