@@ -329,9 +329,3 @@ def test_s4_the_unchanged_corpus_is_opened(corpus, tmp_path, behind_a_url):
     opened = Corpus(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
     assert len(opened.window(opened.windows()[0])) == 4
     assert load_tokenizer(opened.tokenizer()).mask_token_id is not None
-
-
-def test_s4_a_manifest_of_brackets_gives_one_error_line(corpus, tmp_path):
-    (tmp_path / MANIFEST).write_text("[" * 200_000)
-    with pytest.raises(InputError, match="not a prepared corpus"):
-        Corpus(tmp_path)

@@ -1,5 +1,4 @@
 import pytest
-import torch
 
 from bert_hf.config import hardware
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
@@ -159,11 +158,6 @@ def test_threads_are_cores_by_local_ranks_unless_the_user_sets_them(monkeypatch)
     assert hardware.cpu_threads() == 2  # set by the launcher, not by the user
     monkeypatch.setattr(hardware, "_user_set_threads", lambda: True)
     assert hardware.cpu_threads() == 3
-
-
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
-def test_without_an_accelerator_the_cpu_is_used(tmp_path):
-    assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
 
 
 def test_lengths_of_the_phases():

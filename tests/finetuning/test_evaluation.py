@@ -79,15 +79,16 @@ def test_answers(tmp_path, version):
         assert recipe("finetune_question_answering")([*run, *given, *words]) == 0
         assert json.loads((tmp_path / "given/test_results.json").read_text())["test_NoAns_exact"] == 100
 
-        # A checkpoint of the stock example has no threshold; there it is 0
-        path, results = tmp_path / "run/config.json", []
-        for threshold in (None, 0.0):
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"null_score_diff_threshold": threshold}))
-            where = ["--test_file", str(files[2]), "--output_dir", str(tmp_path / "again")]
-            assert recipe("evaluate")([str(tmp_path / "run"), *where]) == 0
-            results.append(json.loads((tmp_path / "again/test_results.json").read_text()))
-        assert results[0] == results[1]
-        assert results[0]["test_NoAns_exact"] > 0
+    # Without a threshold: 0 for a checkpoint of the stock example; ours then answers every question
+    path, rows = tmp_path / "run/config.json", write_questions(tmp_path / "3.json", 24, 3, unanswerable=0.5)
+    config, results = {**json.loads(path.read_text()), "trained_on": None}, []
+    for changes in ({}, {"null_score_diff_threshold": 0.0}, {"trained_on": {"doc_stride": 12}}):
+        path.write_text(json.dumps({**config, "null_score_diff_threshold": None, **changes}))
+        where = ["--test_file", str(rows), "--output_dir", str(tmp_path / "again")]
+        assert recipe("evaluate")([str(tmp_path / "run"), *where]) == 0
+        results.append(json.loads((tmp_path / "again/test_results.json").read_text()))
+    assert results[0] == results[1]
+    assert results[2]["test_NoAns_exact"] == 0 < results[0]["test_NoAns_exact"]
 
 
 @pytest.mark.parametrize("context", ["true", "false"])

@@ -44,7 +44,9 @@ def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
 
     assert [row["label"] for row in found] == ["spam", "ham"]
     assert trainer.predict_part("test", "test")["test_accuracy"] == 1.0
-    assert tokenizer.model_max_length == task_args.max_seq_length
+    assert trainer.processing_class.model_max_length == task_args.max_seq_length < tokenizer.model_max_length
+    bert_hf.FineTuner(model, args, task.collator(), task, tokenizer).task.threshold = 0.5
+    assert trainer.task.threshold is None
 
     # The tokenizer of the checkpoint, which the model names, allows more tokens than the training
     long_text = [f"{WORDS['spam']} w9 w8 {'w7 w6 ' * 20}"]

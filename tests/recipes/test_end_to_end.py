@@ -185,9 +185,11 @@ def test_continue_from_a_checkpoint(place, pretrained, capsys):
     assert pretrain(place, *words, output="adapted") == 0
     assert "newly initialized" not in capsys.readouterr().out
     stock = AutoModelForPreTraining.from_pretrained(pretrained.folder)
+    stock.config.trained_on = {"max_seq_length": 8}
     stock.bert.save_pretrained(place / "body")  # an encoder without heads
     words = ["--model_name_or_path", str(place / "body"), "--tokenizer_name", str(place / "tokenizer")]
     assert pretrain(place, *words, "--max_steps", "2", output="adapted2") == 0
+    assert "trained_on" not in (place / "adapted2/config.json").read_text()
     assert "newly initialized: cls.predictions" in capsys.readouterr().out
 
 

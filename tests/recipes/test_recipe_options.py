@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -81,8 +82,11 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
 
     # Other documents would be held out: among them training documents
     text = ["--train_file", str(place / "text.txt"), "--cache_dir", str(place / "cache"), "--do_train", "false"]
-    assert recipe("pretrain")(["--output_dir", str(place / "whole"), *text]) == 2
-    assert "split off text that it may have been trained on" in capsys.readouterr().err
+    shutil.copytree(place / "whole", place / "checkpoint-8")
+    (place / "checkpoint-8/run.json").rename(place / "checkpoint-8/checkpoint_manifest.json")
+    for named in ("whole", "checkpoint-8"):
+        assert recipe("pretrain")(["--model_name_or_path", str(place / named), "--output_dir", "none", *text]) == 2
+        assert "split off text that it may have been trained on" in capsys.readouterr().err
     assert files(place / "whole") == after
 
 

@@ -189,7 +189,9 @@ def test_two_trainers_of_one_object_of_arguments(tmp_path, tokenizer, config):
     args = PreTrainingArguments(str(tmp_path), num_train_epochs=1, use_cpu=True, report_to="none")
     for store in (TinyStore(), TinyStore(documents=80)):
         examples = PreTrainingExamples(store, (Phase(32, None),))
-        trainer = PreTrainer(BertForPreTraining(config), args, DataCollatorForPreTraining(tokenizer), examples)
+        collator = DataCollatorForPreTraining(tokenizer)
+        trainer = PreTrainer(BertForPreTraining(config), args, collator, examples, None, tokenizer)
+        assert trainer.processing_class.model_max_length == config.max_position_embeddings
         assert trainer.args.max_steps == round(examples.epoch_length(0, 0) / args.train_batch_size)
 
 

@@ -85,7 +85,7 @@ def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments
     windows, spans, losses = predictor.spans(questions)
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
     threshold = getattr(predictor.model.config, "null_score_diff_threshold", None)
-    if threshold is None and not all(gold.values()):
+    if threshold is None and not predictor.trained_on and not all(gold.values()):
         threshold = 0.0  # as the stock examples, which do not record theirs
     texts = {each.question.id: each.text(threshold) for each in decode(windows, spans, n_best=1)}
     loss = float(losses.mean()) / 2  # of start and end

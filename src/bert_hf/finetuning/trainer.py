@@ -68,11 +68,12 @@ class FineTuner(ResumableTrainer):
         callbacks: list[TrainerCallback] | None = None,
         facts: dict | None = None,
     ):
-        self.task = task
+        # The next trainer may get the same objects
+        self.task = task = copy.copy(task)
+        args, processing_class = copy.copy(args), copy.copy(processing_class)
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
-        args = copy.copy(args)  # the next trainer may get the same object
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
 

@@ -235,9 +235,9 @@ def read_record(path: Path) -> dict | None:
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
-def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
-    """The identity of the run in a folder; None if it has no run."""
-    record = read_record(folder / file)
+def recorded(folder: Path) -> dict | None:
+    """The identity of the run in a folder, or that a checkpoint in it is of; None if there is none."""
+    record = read_record(folder / RUN_RECORD) or read_record(folder / checkpoint_files.MANIFEST)
     return record["identity"] if record else None
 
 

@@ -30,6 +30,7 @@ from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_tra
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
+_OF_A_TASK = ("trained_on", "decision_threshold", "null_score_diff_threshold")  # entries of a configuration
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
@@ -53,7 +54,6 @@ def make_model(
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
-    tokenizer.model_max_length = model.config.max_position_embeddings  # saved: stock pipelines cut texts to it
     return model
 
 
@@ -69,6 +69,9 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         **dropout,
     )
 
+    for name in _OF_A_TASK:  # of a fine-tuned model: `predict` would obey them
+        vars(model.config).pop(name, None)
+    model.config.update({name: getattr(BertConfig(), name) for name in ("problem_type", "id2label", "label2id")})
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
     return model

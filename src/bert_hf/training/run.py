@@ -17,7 +17,6 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training import output_folder
-from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.output_folder import (
     folder_of,
@@ -71,7 +70,7 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
     """Sets `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
     identity = recorded_by_this_run(args)
     if identity is None and (named := requested_checkpoint(args)):
-        identity = recorded(Path(named), checkpoint_files.MANIFEST)
+        identity = recorded(Path(named))
     before = rank0_value((identity or {}).get("precision"))
 
     line = resolve_precision(args, hidden_size, before)

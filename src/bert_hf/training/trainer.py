@@ -84,6 +84,10 @@ class PreTrainer(ResumableTrainer):
     ):
         args = copy.copy(args)  # what is resolved here is this trainer's: another one may get the same object
         super().__init__(model, args, *more, **named)
+        if self.processing_class is not None:  # it is saved: stock pipelines cut texts to its length
+            config: Any = self.network.config
+            self.processing_class = copy.copy(self.processing_class)
+            self.processing_class.model_max_length = config.max_position_embeddings
         self.long_eval_dataset = long_eval_dataset
         self._long_loaders: dict = {}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
