@@ -185,10 +185,7 @@ def test_schedules(tmp_path, tokenizer, name):
     changes = {"lr_scheduler_type": name, "lr_scheduler_kwargs": SCHEDULES[name] or None, "warmup_steps": 2}
     trained(tmp_path, tokenizer, 6, seen, micro=2, accumulation=1, **changes)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-4)
-    kwargs = SCHEDULES[name]
-    schedule = get_scheduler(
-        name, optimizer, num_warmup_steps=2, num_training_steps=6, scheduler_specific_kwargs=kwargs
-    )
+    schedule = get_scheduler(name, optimizer, 2, 6, SCHEDULES[name])
     expected = []
     for _ in range(6):
         expected.append(optimizer.param_groups[0]["lr"])
@@ -286,9 +283,7 @@ def test_which_checkpoints_stay(tmp_path, tokenizer):
 
 
 def test_seeds(tmp_path, tokenizer, plain):
-    other = trained(
-        tmp_path, tokenizer, steps=2, seed=4
-    )  # the examples have a seed of their own here: dropout differs
+    other = trained(tmp_path, tokenizer, steps=2, seed=4)  # the examples have a seed of their own: dropout differs
     assert metrics(other, "loss")[0] != metrics(plain, "loss")[0]
     common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
     assert PreTrainingArguments(seed=5, **common).data_seed == 5

@@ -13,6 +13,7 @@ from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
+from bert_hf.finetuning.trainer import choose_best_metric
 from bert_hf.training import output_folder
 
 
@@ -143,7 +144,7 @@ def test_a_given_direction_is_kept(tmp_path):
         str(tmp_path), use_cpu=True, report_to="none", bf16=False, metric_for_best_model="share_of_class_0",
         greater_is_better=False,
     )  # fmt: skip
-    run.choose_best_metric(args, make_finetuner(tmp_path).task)
+    choose_best_metric(args, make_finetuner(tmp_path).task)
     assert args.greater_is_better is False
 
 
@@ -152,7 +153,7 @@ def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     trainer = make_finetuner(tmp_path)
     trainer.task.parts["validation"] = trainer.task.parts["train"][:1] * rows
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
-    run.choose_best_metric(args, trainer.task)
+    choose_best_metric(args, trainer.task)
     assert args.metric_for_best_model == metric
     assert args.greater_is_better == (metric != "loss")
 

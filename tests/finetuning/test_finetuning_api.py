@@ -47,6 +47,9 @@ def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
     assert trainer.processing_class.model_max_length == task_args.max_seq_length < tokenizer.model_max_length
     bert_hf.FineTuner(model, args, task.collator(), task, tokenizer).task.threshold = 0.5
     assert trainer.task.threshold is None
+    defaults = bert_hf.FineTuningArguments(str(tmp_path), report_to="none")
+    few_rows = bert_hf.FineTuner(model, defaults, task.collator(), task, tokenizer)
+    assert few_rows.args.num_train_epochs == 50  # of 4 steps
 
     # The tokenizer of the checkpoint, which the model names, allows more tokens than the training
     long_text = [f"{WORDS['spam']} w9 w8 {'w7 w6 ' * 20}"]

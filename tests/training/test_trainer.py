@@ -190,8 +190,11 @@ def test_two_trainers_of_one_object_of_arguments(tmp_path, tokenizer, config):
     for store in (TinyStore(), TinyStore(documents=80)):
         examples = PreTrainingExamples(store, (Phase(32, None),))
         collator = DataCollatorForPreTraining(tokenizer)
-        trainer = PreTrainer(BertForPreTraining(config), args, collator, examples, None, tokenizer)
+        trainer = PreTrainer(BertForPreTraining(config), args, collator, examples)
         assert trainer.processing_class.model_max_length == config.max_position_embeddings
+        stock = TrainingArguments(str(tmp_path), save_strategy="epoch", use_cpu=True)
+        with pytest.raises(InputError, match="--save_strategy: epoch"):
+            PreTrainer(trainer.model, stock, collator, examples)
         assert trainer.args.max_steps == round(examples.epoch_length(0, 0) / args.train_batch_size)
 
 

@@ -72,6 +72,13 @@ def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSE
             raise InputError(what, where=f"--{name}", remedy=remedy)
 
 
+def check_no_epochs(args: TrainingArguments) -> None:
+    """Checks that nothing is to happen after each epoch: to Trainer, numbered examples are one epoch."""
+    for name in ("logging_strategy", "eval_strategy", "save_strategy"):
+        if getattr(args, name) == "epoch":
+            raise InputError("epoch is not supported in pre-training", where=f"--{name}", remedy="use steps")
+
+
 @dataclass
 class RunArguments(OutputArguments, TrainingArguments):
     """`TrainingArguments` that select device, threads and precision themselves."""
@@ -233,10 +240,7 @@ class PreTrainingArguments(RunArguments):
 
     def __post_init__(self):
         check_supported(self, REFUSED_IN_PRETRAINING)
-        for name in ("logging_strategy", "eval_strategy", "save_strategy"):
-            if getattr(self, name) == "epoch":
-                raise ValueError(f"--{name} epoch: not supported in pre-training; use steps")
-
+        check_no_epochs(self)
         if self.data_seed is None:
             self.data_seed = self.seed
         if self.dataloader_num_workers is None:

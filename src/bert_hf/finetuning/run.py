@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, PreTrainedModel, set_seed
 
 from bert_hf.config.files import write_durably
-from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger, shorten_list
@@ -17,7 +17,7 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import TRAINED_ON, DownstreamTask
-from bert_hf.finetuning.trainer import FineTuner, selection_metric
+from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_errors, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
@@ -33,7 +33,6 @@ from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_tra
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
-FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
 # ---- start
@@ -106,10 +105,8 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     """
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
-    resolve_by_width(args, model.config.hidden_size)
+    line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
-    resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
-    line = choose_best_metric(args, task)
 
     if not args.do_train:
         require_trained(task, about)
@@ -144,23 +141,6 @@ def require_trained(task: DownstreamTask, about: str) -> None:
     if task.labels and names != task.labels:
         what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
         raise InputError(what, where=where, remedy="give the rows that it was trained on")
-
-
-def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
-    """Sets the default of --metric_for_best_model.
-
-    With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
-    the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
-    """
-    rows = len(task.parts["validation"])
-    if not args.load_best_model_at_end:
-        return "the last weights are kept"
-    if not args.best_metric_is_given:
-        args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
-    metric = selection_metric(args).removeprefix("eval_")
-    if not args.direction_is_given:
-        args.greater_is_better = not metric.endswith("loss")
-    return f"the best {metric} on {rows:,} validation rows decides"
 
 
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:

@@ -14,7 +14,7 @@ from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.config.finetuning_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
@@ -24,10 +24,39 @@ from bert_hf.training.exact_backward import exact_training_step, without_repeate
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
+_FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
+
 
 def selection_metric(args: TrainingArguments) -> str:
     """The model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+
+
+def resolve_defaults(args: FineTuningArguments, task: DownstreamTask, hidden_size: int | None) -> str:
+    """Sets learning rate, epochs, evaluations and the metric of the best weights where they are not given.
+
+    Returns a line on what decides which weights are kept.
+    """
+    resolve_by_width(args, hidden_size)
+    resolve_by_rows(args, task.inputs_per_epoch(), task.task_args.min_steps)
+    return choose_best_metric(args, task)
+
+
+def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
+    """Sets the default of --metric_for_best_model.
+
+    With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
+    the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
+    """
+    rows = len(task.parts.get("validation", ()))
+    if not args.load_best_model_at_end:
+        return "the last weights are kept"
+    if not args.best_metric_is_given:
+        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.metric_names(task.task_args)[0]
+    metric = selection_metric(args).removeprefix("eval_")
+    if not args.direction_is_given:
+        args.greater_is_better = not metric.endswith("loss")
+    return f"the best {metric} on {rows:,} validation rows decides"
 
 
 class EarlyStop(TrainerCallback):
@@ -71,6 +100,8 @@ class FineTuner(ResumableTrainer):
         # The next trainer may get the same objects
         self.task = task = copy.copy(task)
         args, processing_class = copy.copy(args), copy.copy(processing_class)
+        if isinstance(args, FineTuningArguments):
+            resolve_defaults(args, task, getattr(getattr(model, "config", None), "hidden_size", None))
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training

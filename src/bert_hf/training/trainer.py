@@ -17,7 +17,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported, defaults_of
+from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_no_epochs, check_supported, defaults_of
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.plan_files import shared_plan_folder
@@ -84,9 +84,9 @@ class PreTrainer(ResumableTrainer):
     ):
         args = copy.copy(args)  # what is resolved here is this trainer's: another one may get the same object
         super().__init__(model, args, *more, **named)
-        if self.processing_class is not None:  # it is saved: stock pipelines cut texts to its length
+        if tokenizer := self.processing_class or getattr(self.data_collator, "tokenizer", None):
             config: Any = self.network.config
-            self.processing_class = copy.copy(self.processing_class)
+            self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
         self.long_eval_dataset = long_eval_dataset
         self._long_loaders: dict = {}
@@ -115,6 +115,7 @@ class PreTrainer(ResumableTrainer):
         if self._numbered or raw_rows or is_numbered(self.eval_dataset):
             self.args.remove_unused_columns = False  # the collator needs columns that the model does not take
         if self._numbered:
+            check_no_epochs(self.args)
             self.args.ignore_data_skip = True  # the sampler starts at the position of the checkpoint
             if self.args.max_steps <= 0:
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
