@@ -83,8 +83,7 @@ def test_the_svm_is_that_of_scikit_learn(tmp_path, classes):
         model = LinearSVC(C=chosen, class_weight="balanced", random_state=0).fit(vectors, train.labels)
         guesses = [f"name{number}" for number in fitted.predict(test)[kind].argmax(axis=1)]
         assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
-        scores = "whose score of the second label is positive" if classes == 2 else "with a score for each label"
-        assert f"the SVM on {kind}, {scores}\n" in fitted.save(tmp_path / "svm.npz", kind)
+        assert ("is positive" in fitted.save(tmp_path / "svm.npz", kind)) == (classes == 2)
 
 
 def test_figures_have_the_name_of_their_baseline():

@@ -136,7 +136,7 @@ class TextPredictor(Predictor):
         super().__init__(model, tokenizer, options)
         if model.config.problem_type == "multi_label_classification":
             remedy = "use transformers' pipeline with top_k=None"
-            raise InputError("its labels do not exclude each other", where=model.name_or_path, remedy=remedy)
+            raise InputError("a multi-label model", where=model.name_or_path, remedy=remedy)
         self.regression = model.config.num_labels == 1
         self.threshold: float | None = getattr(model.config, "decision_threshold", None)
         self._deciles: dict[str, list[float]] = self.trained_on.get("deciles", {})

@@ -97,7 +97,7 @@ class FineTuner(ResumableTrainer):
         callbacks: list[TrainerCallback] | None = None,
         facts: dict | None = None,
     ):
-        # The next trainer may get the same objects
+        # Copies: another trainer may be given the same objects
         self.task = task = copy.copy(task)
         args, processing_class = copy.copy(args), copy.copy(processing_class)
         if isinstance(args, FineTuningArguments):

@@ -236,7 +236,7 @@ def read_record(path: Path) -> dict | None:
 
 
 def recorded(folder: Path) -> dict | None:
-    """The identity of the run in a folder, or that a checkpoint in it is of; None if there is none."""
+    """The identity of the run in a folder, or of the run that a checkpoint belongs to; None if there is none."""
     record = read_record(folder / RUN_RECORD) or read_record(folder / checkpoint_files.MANIFEST)
     return record["identity"] if record else None
 

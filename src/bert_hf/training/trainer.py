@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from transformers import BertConfig, PreTrainedModel, TrainingArguments
 from transformers import BertForPreTraining as StockForPreTraining
-from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_no_epochs, check_supported, defaults_of
@@ -82,10 +82,11 @@ class PreTrainer(ResumableTrainer):
         long_eval_dataset: Any = None,
         **named: Any,
     ):
-        args = copy.copy(args)  # what is resolved here is this trainer's: another one may get the same object
+        args = copy.copy(args)  # what is resolved here is this trainer's: another one may be given the same object
         super().__init__(model, args, *more, **named)
-        if tokenizer := self.processing_class or getattr(self.data_collator, "tokenizer", None):
-            config: Any = self.network.config
+        config: Any = getattr(self.network, "config", None)
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
             self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
         self.long_eval_dataset = long_eval_dataset
