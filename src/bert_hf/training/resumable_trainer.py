@@ -23,6 +23,7 @@ from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported
 from bert_hf.console import logger
@@ -81,8 +82,11 @@ class ResumableTrainer(Trainer):
         if args is not None:
             if not isinstance(args, RunArguments):  # they have checked themselves
                 check_supported(args)
+            hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
             if args.bf16 is None:
-                resolve_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
+                resolve_precision(args, hidden_size)
+            if args.learning_rate is None or args.num_train_epochs is None:
+                resolve_by_width(args, hidden_size)
             shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
