@@ -16,19 +16,13 @@ if __name__ == "__main__":
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
-from bert_hf.training.pretraining import (
-    PRETRAINING_ARGUMENTS,
-    check_held_out,
-    check_pretraining,
-    held_out_examples,
-    make_model,
-    pretraining_identity,
-    training_examples,
-)
-from bert_hf.training.pretraining_report import PreTrainingReport, evaluate_only
+from bert_hf.pretraining.examples import held_out_examples, training_examples
+from bert_hf.pretraining.model import make_model
+from bert_hf.pretraining.report import PreTrainingReport, evaluate_only
+from bert_hf.pretraining.start import PRETRAINING_ARGUMENTS, check_held_out, check_pretraining, pretraining_identity
+from bert_hf.pretraining.step_budget import resolve_steps
+from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.run import command, start_run
-from bert_hf.training.step_budget import resolve_steps
-from bert_hf.training.trainer import PreTrainer
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 

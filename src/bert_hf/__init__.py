@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bert_hf.finetuning.trainer import FineTuner
     from bert_hf.finetuning.words import TokenClassificationTask
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
+    from bert_hf.pretraining.trainer import PreTrainer
     from bert_hf.training.log_lines import print_summary
     from bert_hf.training.resumable_trainer import ResumableTrainer
-    from bert_hf.training.trainer import PreTrainer
 
 # Imported when they are asked for: a process that only encodes text needs no torch.
 _HOMES = {
@@ -40,7 +40,7 @@ _HOMES = {
     "FineTuner": "finetuning.trainer",
     "FineTuningArguments": "config.finetuning_arguments",
     "InputError": "errors",
-    "PreTrainer": "training.trainer",
+    "PreTrainer": "pretraining.trainer",
     "PreTrainingArguments": "config.training_arguments",
     "PreTrainingExamples": "data.examples.dataset",
     "QuestionAnsweringArguments": "config.finetuning_arguments",

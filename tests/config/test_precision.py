@@ -17,9 +17,9 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTun
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
+from bert_hf.pretraining.start import pretraining_identity
 from bert_hf.training import output_folder, run
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.pretraining import pretraining_identity
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import torch
 from transformers import TrainerCallback
 
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
-from bert_hf.training.trainer import PreTrainer
+from bert_hf.pretraining.trainer import PreTrainer
 
 
 class InjectFaults(TrainerCallback):

@@ -25,7 +25,7 @@ from bert_hf.finetuning.run import load_task_model
 from bert_hf.models import loading
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, find_tokenizer, load_network, weight_files
-from bert_hf.training.pretraining import make_model
+from bert_hf.pretraining.model import make_model
 
 
 @pytest.fixture(autouse=True)

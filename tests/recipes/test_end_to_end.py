@@ -26,9 +26,10 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.samplers import epochs_done
 from bert_hf.data.text.tokenization import load_tokenizer
-from bert_hf.training import preemption, step_budget
+from bert_hf.pretraining import step_budget
+from bert_hf.pretraining.examples import training_examples
+from bert_hf.training import preemption
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.pretraining import training_examples
 
 
 class Made(NamedTuple):

@@ -12,7 +12,8 @@ import transformers
 from transformers import Trainer
 
 from bert_hf.finetuning import trainer as finetuner
-from bert_hf.training import resumable_trainer, trainer
+from bert_hf.pretraining import trainer
+from bert_hf.training import resumable_trainer
 
 OURS = (resumable_trainer, trainer, finetuner)
 TESTED = "transformers 5.19 to 5.23"

@@ -1,1 +1,1 @@
-"""Trainers, checkpoints, preemption, optimizers, and the start and end of every run."""
+"""What every training shares: checkpoints and resume, optimizers, and the start and end of a run."""

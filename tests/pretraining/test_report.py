@@ -26,9 +26,11 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.training import pretraining_report, run
-from bert_hf.training.pretraining_report import PreTrainingReport, perplexity, report_heldout
-from bert_hf.training.publishing.pretraining_card import pretraining_card, untrained_positions
+from bert_hf.pretraining import report as report_module
+from bert_hf.pretraining.baselines import perplexity
+from bert_hf.pretraining.card import pretraining_card, untrained_positions
+from bert_hf.pretraining.report import PreTrainingReport, report_heldout
+from bert_hf.training import run
 
 ROOT = Path(__file__).parents[2]
 PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
@@ -45,8 +47,8 @@ def reference(majority, pairs):
 
 
 def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
-    monkeypatch.setattr(pretraining_report, "rank0_value", lambda mine: mine or {"measured": "elsewhere"})
-    monkeypatch.setattr(pretraining_report, "pretraining_baselines", lambda *args: {"measured": "here"})
+    monkeypatch.setattr(report_module, "rank0_value", lambda mine: mine or {"measured": "elsewhere"})
+    monkeypatch.setattr(report_module, "pretraining_baselines", lambda *args: {"measured": "here"})
     monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
     for rank, measured in enumerate(("here", "elsewhere")):
         trainer = Mock(args=SimpleNamespace(process_index=rank))

@@ -10,22 +10,21 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.console import logger, progress
+from bert_hf.console import logger
 from bert_hf.data.corpus.report import corpus_findings, short_report
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.text.tokenization import id_count
-from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
+from bert_hf.pretraining.baselines import perplexity, pretraining_baselines
+from bert_hf.pretraining.card import pretraining_card
+from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training import run
 from bert_hf.training.command_line import program
 from bert_hf.training.distributed import end_start, rank0_value
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.publishing.pretraining_card import pretraining_card
-from bert_hf.training.trainer import PreTrainer
 
 
 @dataclass
@@ -129,49 +128,6 @@ def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenize
     pieces = tokenizer.convert_ids_to_tokens(ids)
     ids[pieces.index(max(pieces, key=len))] = tokenizer.mask_token_id
     return str(tokenizer.decode(ids))
-
-
-def pretraining_baselines(
-    examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
-) -> dict[str, float]:
-    """MLM loss of the corpus's token counts (plus one), and accuracy of the majority class, on held-out examples."""
-    indices = progress(range(len(examples)), "counting tokens", "examples")
-    features = [examples[index] for index in indices]
-    labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
-
-    counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1
-    losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
-    result = {"unigram_mlm_loss": float(losses.mean())}
-
-    if name := examples.objective.metric:
-        share = float(np.mean([feature["next_sentence_label"] for feature in features]))
-        result[f"majority_{name}_accuracy"] = max(share, 1 - share)
-        result[f"{name}_pairs"] = len(features)
-    return result
-
-
-def perplexity(
-    metrics: dict[str, float], examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, float]:
-    """The held-out MLM loss as a perplexity, and in bits per character, which does not depend on the vocabulary.
-
-        eval_mlm_perplexity = exp(loss)
-        eval_bits_per_character = loss / ln 2 × tokens / characters
-
-    Tokens and characters are those of the held-out text (its first window, where it has several). Characters are
-    counted in its tokens, so after normalization and without white space; an unknown token is one character.
-
-    It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
-    makes the pieces of small vocabularies easier.
-    """
-    pieces = [str(tokenizer.decode([token])) for token in range(id_count(tokenizer))]
-    lengths = np.array([len(piece.strip().removeprefix("##")) for piece in pieces])
-    lengths[tokenizer.unk_token_id] = 1
-    counts = examples.corpus.unigram_counts(len(pieces))
-
-    loss = metrics["eval_mlm_loss"]
-    bits = loss / np.log(2) * counts.sum() / (counts @ lengths)
-    return {"eval_mlm_perplexity": float(np.exp(loss)), "eval_bits_per_character": float(bits)}
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:

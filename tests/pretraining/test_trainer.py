@@ -16,8 +16,8 @@ from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.examples.sentence_pairs import EpochPlan
 from bert_hf.models import flops
+from bert_hf.pretraining.losses import mean_metrics
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.pretraining_losses import mean_metrics
 
 
 @pytest.mark.parametrize("stop", [3, 6, 9])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from helpers.trainer_runs import history, make
 
-from bert_hf.training import trainer as trainer_module
-from bert_hf.training.pretraining_losses import sum_dtype
+from bert_hf.pretraining import trainer as trainer_module
+from bert_hf.pretraining.losses import sum_dtype
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.float64), ("mps", torch.float32)])

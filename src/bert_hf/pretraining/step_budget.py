@@ -20,11 +20,12 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
+from bert_hf.pretraining.examples import training_examples
+from bert_hf.pretraining.model import make_model, planned_config
+from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.pretraining import make_model, planned_config, training_examples
-from bert_hf.training.trainer import PreTrainer
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)

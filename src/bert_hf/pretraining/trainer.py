@@ -26,11 +26,7 @@ from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
-from bert_hf.training.checkpoints.trainer_state import load_logs
-from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
-from bert_hf.training.log_lines import use_log_lines
-from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.pretraining_losses import (
+from bert_hf.pretraining.losses import (
     TaskLosses,
     by_task,
     count_targets,
@@ -40,8 +36,12 @@ from bert_hf.training.pretraining_losses import (
     sum_dtype,
     with_masked_positions,
 )
+from bert_hf.pretraining.throughput import Throughput
+from bert_hf.training.checkpoints.trainer_state import load_logs
+from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
+from bert_hf.training.log_lines import use_log_lines
+from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.resumable_trainer import ResumableTrainer
-from bert_hf.training.throughput import Throughput
 
 _LOG_LINES = 50  # of a run whose --logging_steps is not given
 

@@ -1,0 +1,1 @@
+"""Pre-training: its trainer, losses, step budget, report and model card."""

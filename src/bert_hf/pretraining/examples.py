@@ -1,0 +1,37 @@
+"""Makes the examples that a pre-training run trains on, and the fixed ones that it is evaluated on."""
+
+from bert_hf.config.arguments import ExampleArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
+
+PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
+
+
+def training_examples(
+    corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
+) -> PreTrainingExamples:
+    """The pairs that a run trains on; those longer than `max_seq_length` in smaller pieces."""
+    seed = args.seed if args.data_seed is None else args.data_seed
+    return PreTrainingExamples(
+        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
+    )
+
+
+def held_out_examples(
+    held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
+) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
+    """The fixed examples that are evaluated: of `max_seq_length`, and of the longer length of the run, if it has one.
+
+    Both have about as many tokens. A length that gets no step of the run is not evaluated.
+    """
+    usual = example_args.max_seq_length
+    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}
+    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
+
+    longest = phases[-1].max_seq_length
+    if longest == usual:
+        return evaluation, None
+    limit = max(1, example_args.max_eval_samples * usual // longest)
+    return evaluation, PreTrainingExamples(held_out, (Phase(longest, None),), limit=limit, **fixed)

@@ -1,0 +1,71 @@
+"""Makes the network of a pre-training: newly initialized from a model JSON, or from a checkpoint."""
+
+import torch
+from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
+
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.console import logger
+from bert_hf.data.examples.objectives import OBJECTIVES
+from bert_hf.data.text.tokenization import check_tokenizer
+from bert_hf.errors import InputError, first_line
+from bert_hf.models.config_file import config_from_json, config_of_checkpoint
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.models.modeling_bert import BertForPreTraining
+
+_OF_A_TASK = ("trained_on", "decision_threshold", "null_score_diff_threshold")  # entries of a configuration
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def planned_config(model_args: ModelArguments) -> BertConfig:
+    """The configuration of the network that is trained; its vocabulary may still be another one."""
+    where = model_args.model_name_or_path
+    return config_of_checkpoint(where) if where else config_from_json(model_args.config_name)
+
+
+def make_model(
+    model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> BertForPreTraining:
+    """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint."""
+    set_seed(seed)
+    checkpoint = model_args.model_name_or_path
+    where = checkpoint or model_args.config_name
+    model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+    check_positions(example_args.longest, model.config.max_position_embeddings, where)
+    OBJECTIVES[example_args.nsp].check_model(model.config, where)
+    return model
+
+
+def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraining:
+    dropout = {} if model_args.dropout is None else dict.fromkeys(_DROPOUTS, model_args.dropout)
+    model, new = load_network(
+        BertForPreTraining,
+        find_checkpoint(where),
+        where,
+        heads=("cls.", "bert.pooler."),
+        dtype=torch.float32,
+        attn_implementation=model_args.attn_implementation,
+        **dropout,
+    )
+
+    for name in _OF_A_TASK:  # of a fine-tuned model: `predict` would obey them
+        vars(model.config).pop(name, None)
+    model.config.update({name: getattr(BertConfig(), name) for name in ("problem_type", "id2label", "label2id")})
+    if new:
+        logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
+    return model
+
+
+def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
+    config = config_from_json(model_args.config_name, len(tokenizer), model_args.dropout)
+    config.update({"pad_token_id": tokenizer.pad_token_id})
+    config._attn_implementation = model_args.attn_implementation
+    try:
+        model = BertForPreTraining(config)
+    except (ImportError, ValueError) as error:  # a kernel that is not installed
+        raise InputError(first_line(error), where="--attn_implementation", remedy="choose another one") from None
+
+    if model_args.position_initializer == "sinusoidal":
+        model.config.position_initializer = model_args.position_initializer  # part of the run's identity
+        model.bert.embeddings.set_sinusoidal_positions(config.initializer_range)
+    return model
