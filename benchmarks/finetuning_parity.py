@@ -33,14 +33,14 @@ from bert_hf.config.parser import option, parse
 from bert_hf.console import logger
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.choices import ChoiceTask
-from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.run import load_task_model
-from bert_hf.finetuning.spans import SpanTask
-from bert_hf.finetuning.squad.metric import official_metrics
-from bert_hf.finetuning.tagging.entities import tagging_metrics
+from bert_hf.finetuning.tasks.question_answering import SpanTask
+from bert_hf.finetuning.metrics.squad import official_metrics
+from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.trainer import FineTuner
-from bert_hf.finetuning.words import TokenClassificationTask
+from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 STOCK, LONGEST = "stock, padded to one length", "stock, padded to the batch"
 OURS = "ours"

@@ -18,8 +18,8 @@ from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
-from bert_hf.finetuning.metrics import metric_title
-from bert_hf.finetuning.prediction import TextPredictor
+from bert_hf.finetuning.metrics.classification import metric_title
+from bert_hf.finetuning.predict import TextPredictor
 from bert_hf.finetuning.prediction_files import read_inputs
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from bert_hf.config.parser import expand_home
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.finetuning.squad.metric import evaluate_files
+from bert_hf.finetuning.metrics.squad import evaluate_files
 
 
 class Parser(argparse.ArgumentParser):

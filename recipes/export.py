@@ -16,7 +16,7 @@ if __name__ == "__main__":
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, open_network
-from bert_hf.finetuning.prediction import load_predictor
+from bert_hf.finetuning.predict import load_predictor
 from bert_hf.finetuning.prediction_files import PredictorArguments, rows_of
 from bert_hf.training.output_folder import claim_output_dir
 

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
-from bert_hf.finetuning.spans import SpanTask
+from bert_hf.finetuning.tasks.question_answering import SpanTask
 from bert_hf.training.run import command
 
 

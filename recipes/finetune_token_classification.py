@@ -13,9 +13,9 @@ if __name__ == "__main__":
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.feature_tagging import FeatureTaggingTask
+from bert_hf.finetuning.heads.frozen_features import FeatureTaggingTask
 from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
-from bert_hf.finetuning.words import TokenClassificationTask
+from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 from bert_hf.training.run import command
 
 

@@ -17,14 +17,14 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.fold_files import (
+from bert_hf.finetuning.rows.fold_files import (
     make_folds,
     read_rows_to_split,
     read_to_split,
     table_of_parts,
     write_folds,
 )
-from bert_hf.finetuning.near_duplicates import describe_groups, near_duplicate_groups
+from bert_hf.finetuning.rows.near_duplicates import describe_groups, near_duplicate_groups
 
 
 @one_line_errors

@@ -24,7 +24,7 @@ from bert_hf.config.package_files import CONSOLE_COMMANDS
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.finetuning import onnx_export
-from bert_hf.finetuning.feature_tagging import BiLstmTagger
+from bert_hf.finetuning.heads.frozen_features import BiLstmTagger
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))

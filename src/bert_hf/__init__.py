@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bert_hf.data.examples.dataset import PreTrainingExamples
     from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
-    from bert_hf.finetuning.choices import ChoiceTask
-    from bert_hf.finetuning.classification import ClassificationTask
-    from bert_hf.finetuning.prediction import predict
-    from bert_hf.finetuning.spans import SpanTask
+    from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
+    from bert_hf.finetuning.tasks.classification import ClassificationTask
+    from bert_hf.finetuning.predict import predict
+    from bert_hf.finetuning.tasks.question_answering import SpanTask
     from bert_hf.finetuning.trainer import FineTuner
-    from bert_hf.finetuning.words import TokenClassificationTask
+    from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.pretraining.trainer import PreTrainer
     from bert_hf.training.log_lines import print_summary
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "BertForPreTraining": "models.modeling_bert",
     "BertModel": "models.modeling_bert",
-    "ChoiceTask": "finetuning.choices",
+    "ChoiceTask": "finetuning.tasks.multiple_choice",
     "ClassificationArguments": "config.finetuning_arguments",
-    "ClassificationTask": "finetuning.classification",
+    "ClassificationTask": "finetuning.tasks.classification",
     "Corpus": "data.corpus.store",
     "DataCollatorForPreTraining": "data.examples.collator",
     "FineTuner": "finetuning.trainer",
@@ -45,12 +45,12 @@ _HOMES = {
     "PreTrainingExamples": "data.examples.dataset",
     "QuestionAnsweringArguments": "config.finetuning_arguments",
     "ResumableTrainer": "training.resumable_trainer",
-    "SpanTask": "finetuning.spans",
+    "SpanTask": "finetuning.tasks.question_answering",
     "TaskArguments": "config.finetuning_arguments",
     "TokenClassificationArguments": "config.finetuning_arguments",
-    "TokenClassificationTask": "finetuning.words",
+    "TokenClassificationTask": "finetuning.tasks.token_classification",
     "load_tokenizer": "data.text.tokenization",
-    "predict": "finetuning.prediction",
+    "predict": "finetuning.predict",
     "print_summary": "training.log_lines",
     "train_tokenizer": "data.text.tokenization",
 }

@@ -16,7 +16,7 @@ from bert_hf.analysis.study_report import Row, collect, draw, mean_and_deviation
 from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import InputError
-from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 

@@ -7,9 +7,9 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
 from bert_hf.finetuning import baselines as module
-from bert_hf.finetuning.baselines import Baselines, cut_texts, text_features, tfidf
-from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.long_texts import encode_texts
+from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts, text_features, tfidf
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
+from bert_hf.finetuning.features.long_texts import encode_texts
 
 WORDS = [f"w{number}" for number in range(30)]
 

@@ -11,7 +11,7 @@ from transformers import pipeline
 
 from bert_hf.finetuning import decisions
 from bert_hf.finetuning import run as finetuning_run
-from bert_hf.finetuning.decisions import describe_calibration, fit_temperature, probability_metrics
+from bert_hf.finetuning.decisions.thresholds import describe_calibration, fit_temperature, probability_metrics
 
 
 def drawn(seed: int, rows: int = 400, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tagging.conll import (
+from bert_hf.finetuning.rows.tagged_sentences import (
     TaggedSentences,
     check_labels,
     label_names,

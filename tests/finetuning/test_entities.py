@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.finetuning.tagging.entities import (
+from bert_hf.finetuning.metrics.entities import (
     Counts,
     Entity,
     count_entities,

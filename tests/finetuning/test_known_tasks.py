@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
+from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 

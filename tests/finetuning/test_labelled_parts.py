@@ -5,7 +5,7 @@ import pytest
 
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
 def write(folder, name, content) -> list[str]:

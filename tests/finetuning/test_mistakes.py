@@ -10,8 +10,8 @@ from helpers.recipe_runs import recipe
 from scipy.special import softmax
 from tiny import tiny_tokenizer
 
-from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.mistakes import (
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
+from bert_hf.finetuning.decisions.mistakes import (
     Judged,
     deciles,
     drift_line,

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bert_hf.finetuning.near_duplicates import describe_groups, near_duplicate_groups
+from bert_hf.finetuning.rows.near_duplicates import describe_groups, near_duplicate_groups
 
 
 def similarity(one, other):

@@ -14,7 +14,7 @@ from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
-from bert_hf.finetuning.prediction import TextPredictor, load_predictor, predict
+from bert_hf.finetuning.predict import TextPredictor, load_predictor, predict
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
 
 LENGTH = 24

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bert_hf.finetuning.squad.metric import best_threshold, evaluate_files, exact_and_f1, normalized, official_metrics
+from bert_hf.finetuning.metrics.squad import best_threshold, evaluate_files, exact_and_f1, normalized, official_metrics
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bert_hf import predict
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import feature_tagging
-from bert_hf.finetuning.feature_tagging import (
+from bert_hf.finetuning.heads.frozen_features import (
     BiLstmTagger,
     FeatureTaggingTask,
     hidden_state_numbers,
@@ -20,7 +20,7 @@ from bert_hf.finetuning.feature_tagging import (
 )
 from bert_hf.finetuning.onnx_export import export_onnx
 from bert_hf.finetuning.run import make_trainer
-from bert_hf.finetuning.tagging.windows import make_windows, tokenize_words
+from bert_hf.finetuning.features.word_windows import make_windows, tokenize_words
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from scipy.stats import beta
 import bert_hf
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.decisions import check_threshold, choose_threshold, describe_threshold
-from bert_hf.finetuning.metrics import classification_metrics
+from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold, describe_threshold
+from bert_hf.finetuning.metrics.classification import classification_metrics
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
 RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]

@@ -13,7 +13,7 @@ from transformers import (
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies, span_cross_entropies, squared_errors
-from bert_hf.finetuning.task import DownstreamTask
+from bert_hf.finetuning.tasks.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner
 
 ROWS = 36  # not a multiple of the batch: the last step has a smaller accumulation group

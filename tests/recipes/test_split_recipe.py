@@ -7,7 +7,7 @@ import pytest
 from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
 
-from bert_hf.finetuning.labelled_texts import read_labelled
+from bert_hf.finetuning.rows.labelled_texts import read_labelled
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
 

@@ -27,7 +27,7 @@ from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.prediction import open_network
+from bert_hf.finetuning.predict import open_network
 from bert_hf.models.loading import check_positions
 from bert_hf.training.output_folder import claim_output_dir, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum

@@ -22,7 +22,7 @@ from bert_hf.analysis.study import Main
 from bert_hf.config.parser import option
 from bert_hf.console import format_table
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.prediction import open_network
+from bert_hf.finetuning.predict import open_network
 from bert_hf.models.loading import check_positions
 
 REPORT_FILES = ("probe.json", "probe.txt")

@@ -21,10 +21,10 @@ from bert_hf.analysis.features import FeatureExtractor
 from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, json_lines, nested_order
 from bert_hf.analysis.study_report import collect, metric_names
 from bert_hf.config.finetuning_arguments import SplitArguments
-from bert_hf.finetuning.baselines import tfidf
-from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds
-from bert_hf.finetuning.known_tasks import order_labels
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.decisions.baselines import tfidf
+from bert_hf.finetuning.rows.fold_files import make_folds, read_rows_to_split, write_folds
+from bert_hf.finetuning.rows.known_tasks import order_labels
+from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 
 FOLDS = 3
 LABELS = (10, 50, 100, 500)  # labelled rows of the frozen features

@@ -18,7 +18,7 @@ from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import id_count, starts_word
-from bert_hf.finetuning.prediction import batches_by_length
+from bert_hf.finetuning.predict import batches_by_length
 from bert_hf.models.functional import IGNORE_INDEX
 
 _TOKENS_PER_BATCH = 8192  # padding included

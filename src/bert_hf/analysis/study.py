@@ -44,7 +44,7 @@ from bert_hf.config.parser import expand_home, option, parse, yaml_entries
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
-from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options

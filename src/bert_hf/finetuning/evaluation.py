@@ -9,12 +9,12 @@ import torch
 from bert_hf.config.parser import option
 from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
-from bert_hf.finetuning.choices import choice_row
-from bert_hf.finetuning.decisions import probability_metrics
-from bert_hf.finetuning.labelled_texts import REGRESSION, labelled_rows, without_empty
+from bert_hf.finetuning.tasks.multiple_choice import choice_row
+from bert_hf.finetuning.decisions.thresholds import probability_metrics
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, labelled_rows, without_empty
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
-from bert_hf.finetuning.metrics import classification_metrics, confusion, predicted_classes, regression_metrics
-from bert_hf.finetuning.prediction import (
+from bert_hf.finetuning.metrics.classification import classification_metrics, confusion, predicted_classes, regression_metrics
+from bert_hf.finetuning.predict import (
     AnswerPredictor,
     ChoicePredictor,
     MaskPredictor,
@@ -23,11 +23,11 @@ from bert_hf.finetuning.prediction import (
     WordPredictor,
 )
 from bert_hf.finetuning.prediction_files import PredictorArguments
-from bert_hf.finetuning.squad.decoding import decode
-from bert_hf.finetuning.squad.files import read_questions
-from bert_hf.finetuning.squad.metric import official_metrics
-from bert_hf.finetuning.tagging.conll import check_labels, read_tagged, unify_schemes
-from bert_hf.finetuning.tagging.entities import entity_table, tagging_metrics
+from bert_hf.finetuning.features.answer_spans import decode
+from bert_hf.finetuning.rows.questions import read_questions
+from bert_hf.finetuning.metrics.squad import official_metrics
+from bert_hf.finetuning.rows.tagged_sentences import check_labels, read_tagged, unify_schemes
+from bert_hf.finetuning.metrics.entities import entity_table, tagging_metrics
 
 
 @dataclass

@@ -33,6 +33,13 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
     return token_losses.reshape(len(labels), -1).sum(1)
 
 
+def binary_cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B,) sum of the binary cross entropies of each row's labels (B, C), 0 or 1 each; NaN adds nothing."""
+    known = ~labels.isnan()
+    losses = F.binary_cross_entropy_with_logits(logits.float(), labels.float().where(known, 0.0), reduction="none")
+    return losses.where(known, 0.0).sum(1)
+
+
 def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
     """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,); NaN adds nothing."""
     differences = logits.float().squeeze(-1) - labels.float()

@@ -19,7 +19,7 @@ from bert_hf.config.files import check_writable
 from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.feature_tagging import BiLstmTagger
+from bert_hf.finetuning.heads.frozen_features import BiLstmTagger
 from bert_hf.finetuning.run import write_input_length
 
 ONNX = "model.onnx"

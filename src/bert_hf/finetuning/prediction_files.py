@@ -27,9 +27,9 @@ from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.prediction import Predictor, TextPredictor, WordPredictor, load_predictor
-from bert_hf.finetuning.squad.files import json_rows
-from bert_hf.finetuning.tagging.conll import read_tagged
+from bert_hf.finetuning.predict import Predictor, TextPredictor, WordPredictor, load_predictor
+from bert_hf.finetuning.rows.questions import json_rows
+from bert_hf.finetuning.rows.tagged_sentences import read_tagged
 from bert_hf.training.output_folder import release_lock, take_lock
 from bert_hf.training.run_fingerprint import weights_checksum
 

@@ -16,7 +16,7 @@ from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.task import TRAINED_ON, DownstreamTask
+from bert_hf.finetuning.tasks.task import TRAINED_ON, DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_errors, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network

@@ -18,7 +18,7 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments, resolve_by_
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
+from bert_hf.finetuning.tasks.task import TRAINED_ON, Arrays, DownstreamTask
 from bert_hf.models.unpadded_encoder import without_padding
 from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines

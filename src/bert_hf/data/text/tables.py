@@ -11,6 +11,7 @@ columns     `text` and `label`, else the only column with a usual name (below), 
 import contextlib
 import csv
 import itertools
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,11 +41,13 @@ class Row(NamedTuple):
         values: by column. Cells of .csv and .tsv files are strings as they stand in the file.
         where: its file, without the secrets of a URL, or its Hub dataset.
         line: in the file; of a Parquet file the number of the row; None of a Hub dataset and of a JSON array.
+        document: name of its document within the file, for a sentence of a CoNLL file; else None.
     """
 
     values: dict[str, Any]
     where: str
     line: int | None = None
+    document: str | None = None
 
     def error(self, what: str, remedy: str) -> InputError:
         """An error about this row."""
@@ -109,6 +112,14 @@ def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool =
         text_column = text_column or choose_column(row, only_strings)
         if (text := text_of(row, text_column)) is not None:
             yield text
+
+
+def list_cell(value: Any) -> list | None:
+    """Return a list, or the one that a cell of a .csv file holds as JSON, as `predict` writes it; else None."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with contextlib.suppress(json.JSONDecodeError):
+            value = json.loads(value)
+    return value if isinstance(value, list) else None
 
 
 def text_of(row: Row, column: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Decisions by labelled rows: thresholds, baselines, error analysis."""

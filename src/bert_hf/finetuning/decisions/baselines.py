@@ -1,0 +1,200 @@
+"""Baselines without a network: majority class and linear models on TF-IDF.
+
+Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on held-out rows.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+from sklearn.svm import LinearSVC
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
+from bert_hf.finetuning.features.long_texts import cut_tokens
+from bert_hf.finetuning.metrics.classification import classification_metrics, regression_metrics
+
+_STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
+_FOLDS = 3
+_FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
+_DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
+_MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
+
+_LOADING = """
+# Without a network, in the folder of the run alone: {what}
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+svm = np.load("{path}")
+vectorizer = TfidfVectorizer({options}, vocabulary=str(svm["terms"]).split("\\n"))
+vectorizer.idf_ = svm["idf"]
+scores = vectorizer.transform(["An example sentence."]) @ svm["coefficients"].T + svm["intercept"]"""
+
+_VECTORS = {
+    "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
+    "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
+}
+
+
+# ---- texts
+
+
+def cut_texts(
+    rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
+) -> LabelledTexts:
+    """The rows with the part of each text that the network reads: see `encode_texts`."""
+    if long_texts == "windows":
+        return rows
+
+    available = max_seq_length - (2 if rows.pairs is None else 3)
+    firsts = _offsets(rows.texts, tokenizer)
+    seconds = [[]] * len(rows) if rows.pairs is None else _offsets(rows.pairs, tokenizer)
+    cut = [cut_tokens(*tokens, available, long_texts)[0] for tokens in zip(firsts, seconds, strict=True)]
+    texts = list(map(_text_of, rows.texts, firsts, [one for one, _ in cut]))
+    pairs = rows.pairs and list(map(_text_of, rows.pairs, seconds, [other for _, other in cut]))
+    return dataclasses.replace(rows, texts=texts, pairs=pairs)
+
+
+def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
+    """Beginning and end of each token, in characters."""
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return encoded["offset_mapping"]
+
+
+def _text_of(text: str, tokens: list[tuple[int, int]], kept: list[tuple[int, int]]) -> str:
+    """The characters of the first tokens that are kept, and those of the last ones."""
+    if len(kept) == len(tokens):
+        return text
+    head = next((n for n, (token, own) in enumerate(zip(tokens, kept, strict=False)) if token != own), len(kept))
+    parts = [text[: kept[head - 1][1]] if head else "", text[kept[head][0] :] if head < len(kept) else ""]
+    return " ".join(filter(None, parts))
+
+
+# ---- features
+
+
+def tfidf(kind: str) -> TfidfVectorizer:
+    """TF-IDF of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
+    return TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
+
+
+def text_features(vectorizer: TfidfVectorizer, rows: LabelledTexts) -> csr_matrix:
+    """(N, features) TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
+
+    The overlap is the product of the two vectors, with one entry per n-gram that both texts have, and its sum, which
+    is their cosine.
+    """
+    first = cast(csr_matrix, vectorizer.transform(rows.texts))
+    if rows.pairs is None:
+        return csr_matrix(first)
+
+    second = vectorizer.transform(rows.pairs)
+    overlap = first.multiply(second)
+    return cast(csr_matrix, hstack([first, second, overlap, csr_matrix(overlap.sum(axis=1))], format="csr"))
+
+
+# ---- models
+
+
+class Baselines:
+    """The majority class, and linear SVMs on words and on characters; of a regression the mean, and ridge regressions.
+
+    Without labels it is a regression. Where all training rows are of one class, the majority is the only baseline.
+    All rows are cut to what the network reads (`cut_texts`).
+    """
+
+    def __init__(self, train: LabelledTexts, labels: Sequence[str]):
+        self.labels = tuple(labels)
+        self.targets = train.targets(self.labels)
+        self.models = {}
+        if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
+            return
+        for kind in _VECTORS:
+            vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
+            features = text_features(vectorizer, train)
+            self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
+
+    def metrics(
+        self, rows: LabelledTexts, names: Sequence[str] = (), thresholds: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Metrics of labelled rows (see `classification_metrics`), named `baseline_<kind>_<metric>`."""
+        references = rows.targets(self.labels)
+        result = {}
+        for kind, scores in self.predict(rows).items():
+            if self.labels:
+                metrics = classification_metrics(scores, references, names, (thresholds or {}).get(kind))
+            else:
+                metrics = regression_metrics(scores, references)
+            result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
+        return result
+
+    def save(self, path: Path, kind: str) -> str:
+        """Writes the model on single texts as arrays, without a pickle; returns the code that loads it."""
+        vectorizer, model = self.models[kind]
+        np.savez_compressed(
+            path,
+            terms=np.array("\n".join(vectorizer.get_feature_names_out())),
+            idf=vectorizer.idf_,
+            coefficients=model.coef_,
+            intercept=model.intercept_,
+        )
+        options = ", ".join(f"{name}={value!r}" for name, value in {"sublinear_tf": True, **_VECTORS[kind]}.items())
+        what = f"the SVM on {kind}, with a score for each label"
+        if len(self.labels) == 2:
+            what = f"the SVM on {kind}, whose score of the second label is positive"
+        elif not self.labels:
+            what = f"the ridge regression on {kind}"
+        return _LOADING.format(what=what, path=f"{path.parent.name}/{path.name}", options=options)
+
+    def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
+        """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""
+        if self.labels:
+            counts = np.bincount(self.targets, minlength=len(self.labels)).astype(float)
+            result = {"majority": np.tile(counts, (len(rows), 1))}
+        else:
+            result = {"mean": np.full(len(rows), self.targets.mean())}
+
+        for kind, (vectorizer, model) in self.models.items():
+            result[kind] = self._scores(model, text_features(vectorizer, rows))
+        return result
+
+    def _linear(self, strength: float) -> LinearSVC | Ridge:
+        if self.labels:
+            return LinearSVC(C=strength, class_weight="balanced", random_state=0)
+        return Ridge(alpha=1 / strength, solver="lsqr")
+
+    def _scores(self, model: LinearSVC | Ridge, features: csr_matrix) -> np.ndarray:
+        if isinstance(model, Ridge):
+            return model.predict(features)
+
+        scores = model.decision_function(features)
+        if scores.ndim == 1:
+            scores = np.stack([-scores, scores], axis=1)
+        every = np.full((len(scores), len(self.labels)), -np.inf)  # a class may have no training row
+        every[:, model.classes_] = scores
+        return every
+
+    def _strength(self, features: csr_matrix) -> float:
+        """The strength with the best mean over the folds of Matthews correlation, or the lowest squared error.
+
+        Matthews correlation, because F1 of a frequent positive class is high for the majority already.
+        """
+        drawn = np.sort(np.random.default_rng(0).permutation(len(self.targets))[:_MAX_ROWS])
+        targets = self.targets[drawn]
+        rarest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
+        if len(self.targets) < _FEW_ROWS or rarest < _FOLDS:
+            return _DEFAULT_STRENGTH
+
+        folds = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
+        scoring = "matthews_corrcoef" if self.labels else "neg_mean_squared_error"
+        means = [
+            cross_val_score(self._linear(strength), features[drawn], targets, cv=folds, scoring=scoring).mean()
+            for strength in _STRENGTHS
+        ]
+        return _STRENGTHS[int(np.argmax(means))]

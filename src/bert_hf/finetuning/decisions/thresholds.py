@@ -1,0 +1,134 @@
+"""What validation rows decide: a temperature, which becomes part of the weights (Guo et al. 2017), and a threshold.
+
+Stock transformers then gives calibrated probabilities. Of two classes the positive one is the second, with id 1.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from scipy.stats import binomtest
+from sklearn.metrics import roc_curve
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.metrics.classification import positive_scores, predicted_classes
+
+_FOLDS = 10
+_FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
+_LIMITS = 0.5, 10.0  # without errors on the validation rows, the best temperature would be 0
+_OPTIONS = ("max_false_positive_rate", "min_precision", "best_f1_threshold")
+
+
+def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
+    """The temperature of the lowest log loss; 1.0 if it does not lower that of rows that it is not fitted to."""
+    if len(targets) < _FEW_ROWS:
+        return 1.0
+
+    fold_of_row = np.random.default_rng(0).permutation(len(targets)) % _FOLDS
+    gained = 0.0
+    for fold in range(_FOLDS):
+        fitted, held = fold_of_row != fold, fold_of_row == fold
+        temperature = _best_temperature(logits[fitted], targets[fitted])
+        gained += (_losses(logits[held], targets[held]) - _losses(logits[held] / temperature, targets[held])).sum()
+    return _best_temperature(logits, targets) if gained > 0 else 1.0
+
+
+def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
+    result: Any = minimize_scalar(
+        lambda exponent: _losses(logits / np.exp(exponent), targets).mean(), bounds=np.log(_LIMITS), method="bounded"
+    )
+    return float(np.exp(result.x))
+
+
+def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(N,) negative log probability of each target."""
+    return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
+
+
+# ---- what the probabilities are worth
+
+
+def describe_calibration(logits_by_name: Mapping[str, np.ndarray], targets: np.ndarray) -> str:
+    """A sentence on the log loss, Brier score and calibration error of logits: as trained, then calibrated."""
+    values = []
+    for logits in logits_by_name.values():
+        log_loss = {"log loss": float(_losses(logits, targets).mean())}
+        values.append(log_loss | probability_metrics(logits, targets))
+    shown = [f"{name.replace('_', ' ')} {' → '.join(f'{each[name]:.4f}' for each in values)}" for name in values[0]]
+    return f"Probabilities ({' → '.join(logits_by_name)}): {', '.join(shown)}"
+
+
+# ---- threshold
+
+
+def threshold_option(task_args: Any) -> str | None:
+    """The option that asks for a threshold, if one is given."""
+    return next((name for name in _OPTIONS if getattr(task_args, name)), None)
+
+
+def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
+    """Checks that the validation rows have two classes. A line if they cannot show the false-positive rate."""
+    option = threshold_option(task_args)
+    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
+    if option is not None and classes != 2:
+        what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
+        raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
+    if option is not None and task_args.validates_on_training_rows:
+        remedy = "leave it out, or give another --validation_file (a study: --train_sizes all)"
+        raise InputError("the validation rows are the training rows", where=f"--{option}", remedy=remedy)
+
+    rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
+    if not rate or negatives * rate >= 1:
+        return ""
+    return (
+        f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
+        f"{math.ceil(1 / rate):,} are needed"
+    )
+
+
+def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
+    """The threshold by the option that is given; every distinct score is tried.
+
+    The best is the lowest threshold whose false-positive rate is at most the given one, or the one of the highest
+    recall whose precision is at least the given one (else of the highest precision), or the one of the best F1.
+    It lies halfway between two scores.
+
+        scores       0.9  0.8  0.7  0.4  0.2
+        targets        1    1    0    1    0        --max_false_positive_rate 0.5 → 0.3
+    """
+    scores = positive_scores(logits)
+    false_rates, recalls, thresholds = roc_curve(targets, scores, drop_intermediate=False)
+    hits, false_alarms = recalls * np.sum(targets == 1), false_rates * np.sum(targets == 0)
+    with np.errstate(invalid="ignore"):
+        precisions = np.nan_to_num(hits / (hits + false_alarms))  # 0 where nothing is predicted
+
+    if task_args.max_false_positive_rate:
+        best = int(np.flatnonzero(false_rates <= task_args.max_false_positive_rate)[-1])
+    elif task_args.min_precision:
+        goal = min(task_args.min_precision, precisions.max())
+        best = int(np.where(precisions >= goal, recalls, -1).argmax())
+    else:
+        best = int((2 * hits / (hits + false_alarms + np.sum(targets == 1))).argmax())
+
+    neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores
+    return float(neighbours[best : best + 2].mean())
+
+
+def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:
+    """A sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
+    is_positive, predicted = targets == 1, predicted_classes(logits, threshold) == 1
+    false_alarms, found = (_share(predicted[rows]) for rows in (~is_positive, is_positive))
+    return (
+        f"Predicts {labels[1]!r} from a probability of {threshold:.4f}: false-positive rate {false_alarms}, "
+        f"recall {found}, with 95 % intervals"
+    )
+
+
+def _share(hits: np.ndarray) -> str:
+    if not len(hits):
+        return "unknown (no such rows)"
+    low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")
+    return f"{hits.mean():.4f} ({hits.sum():,} of {len(hits):,}; {low:.4f} to {high:.4f})"

@@ -1,0 +1,226 @@
+"""Finds the best answer spans: exactly, on the device, in each window, then over all windows of a question.
+
+The score of a span is the sum of the logits of its first and last token (Devlin et al. 2019, section 4.2). Of equal
+scores the span that begins first counts, of those the one that ends first.
+"""
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bert_hf.config.files import write_durably
+from bert_hf.finetuning.rows.questions import Question
+from bert_hf.finetuning.features.context_windows import ContextTokens, Windows
+
+# ---- one window, on the device
+
+
+class WindowSpans(NamedTuple):
+    """The K best spans of each of B windows, best first, and the logits of [CLS], which mean "no answer".
+
+    Where a window has fewer than K spans, the rest of `start_logits` is -inf.
+    """
+
+    starts: Tensor  # (B, K) positions in the window
+    ends: Tensor  # (B, K)
+    start_logits: Tensor  # (B, K)
+    end_logits: Tensor  # (B, K)
+    null_logits: Tensor  # (B, 2) start and end
+
+
+def best_spans(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    in_context: Tensor,
+    limits: Tensor,
+    n_best: int = 20,
+    max_answer_length: int = 30,
+) -> WindowSpans:
+    """The `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
+
+    All spans that are predicted in the window are compared. The usual shortcut, the best starts with the best ends,
+    may miss the best span.
+
+    Args:
+        start_logits, end_logits: (B, L).
+        in_context: (B, L) boolean. limits: (B, 4), see `windows.SpanLimits`.
+    """
+    null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
+    start_logits, end_logits = start_logits.float(), end_logits.float()
+    max_answer_length = min(max_answer_length, start_logits.shape[1])
+    scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
+
+    scores = scores.flatten(1)  # (B, L × M), spans in the order of their start, then of their end
+    if scores.shape[1] < n_best:
+        scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
+
+    # The first of the best scores; entries that are not spans get position 0 and -inf
+    scores, chosen = scores.sort(dim=1, descending=True, stable=True)
+    scores, chosen = scores[:, :n_best], chosen[:, :n_best]  # (B, K)
+    is_span = scores > -math.inf
+    starts = (chosen // max_answer_length).where(is_span, 0)
+    ends = (starts + chosen % max_answer_length).where(is_span, 0)
+    start_logits = start_logits.gather(1, starts).where(is_span, -math.inf)
+    end_logits = end_logits.gather(1, ends).where(is_span, 0.0)
+    return WindowSpans(starts, ends, start_logits, end_logits, null_logits)
+
+
+def _span_scores(
+    start_logits: Tensor, end_logits: Tensor, in_context: Tensor, limits: Tensor, max_answer_length: int
+) -> Tensor:
+    """(B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
+    begin = start_logits.masked_fill(~in_context, -math.inf)
+    end = end_logits.masked_fill(~in_context, -math.inf)
+    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+
+    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)
+    return scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
+
+
+def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
+    """(B, L, M) whether the span from i to i + m is predicted in the window rather than in one of its neighbours."""
+    previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
+    first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
+    last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
+    after_previous = (last >= previous_end) | (first + last > lower)
+    before_next = (first < next_begin) | (first + last <= upper)
+    return after_previous & before_next
+
+
+# ---- all windows of a question
+
+
+class Span(NamedTuple):
+    """A part of the context in characters, `context[start:end]`, with its logits; an empty `text`: no answer."""
+
+    text: str
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """The sum of both logits."""
+        return self.start_logit + self.end_logit
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The best spans of a question over all its windows, best first, and the span of [CLS]: no answer.
+
+    Different spans may have the same text, where it occurs more than once.
+    """
+
+    question: Question
+    spans: list[Span]
+    null: Span
+
+    @property
+    def null_odds(self) -> float:
+        """Score of [CLS] minus that of the best span (0 where the context is empty). Large: no answer."""
+        return self.null.score - (self.spans[0].score if self.spans else 0.0)
+
+    def text(self, threshold: float | None = None) -> str:
+        """The answer; "" where the context is empty, or `null_odds` exceed the threshold, if there is one."""
+        if not self.spans or (threshold is not None and self.null_odds > threshold):
+            return ""
+        return self.spans[0].text
+
+    def ranked(self, with_null: bool) -> list[tuple[Span, float]]:
+        """Spans and their probabilities: a softmax over those that are listed, [CLS] among them where it is asked for.
+
+        [CLS] is listed in addition to the spans, after those that score as high.
+        """
+        listed = list(self.spans)
+        if with_null or not listed:
+            rank = sum(span.score >= self.null.score for span in listed)
+            listed.insert(rank, self.null)
+
+        scores = np.array([span.score for span in listed])
+        weights = np.exp(scores - scores.max())
+        return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
+
+
+def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
+    """The prediction of each question, in order.
+
+    Args:
+        found: the fields of `WindowSpans` over all windows, in their order.
+        n_best: spans that are kept of a question, at most.
+
+    The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
+    """
+    starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in found)
+    scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
+    null_scores = null_logits.sum(axis=1)
+
+    limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
+    for number, question in enumerate(windows.questions):
+        first, last = int(limits[number]), int(limits[number + 1])
+        null = null_logits[first + int(null_scores[first:last].argmin())]
+        tokens = windows.contexts[windows.context[number]]
+
+        # A span is predicted in one window alone; of equal scores, the first in the context
+        places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
+        order = np.lexsort([*(place.reshape(-1) for place in places), -scores[first:last].reshape(-1)])[:n_best]
+        spans = []
+        for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
+            row = first + int(window)
+            if scores[row, rank] > -math.inf:
+                first_token, last_token = (int(column[row, rank] + windows.shift[row]) for column in (starts, ends))
+                begin, end = span_characters(question.context, tokens, first_token, last_token)
+                logits = float(start_logits[row, rank]), float(end_logits[row, rank])
+                spans.append(Span(question.context[begin:end], begin, end, *logits))
+        yield Prediction(question, spans, Span("", 0, 0, float(null[0]), float(null[1])))
+
+
+def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
+    """(begin, end) of the tokens `first` … `last` in characters of the context.
+
+    Combining marks that the tokenizer dropped (the accent of a decomposed é, the variation selector of an emoji)
+    belong to the letter before them.
+    """
+    begin, end = int(tokens.begins[first]), int(tokens.ends[last])
+    limit = int(tokens.begins[last + 1]) if last + 1 < len(tokens.begins) else len(context)
+    while end < limit and unicodedata.category(context[end]).startswith("M"):
+        end += 1
+    return begin, end
+
+
+# ---- files
+
+
+def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> None:
+    """Writes `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
+
+    The formats of the 2018 code. Each file appears when it is complete.
+
+    Args:
+        threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
+    """
+    texts: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    lists: dict[str, list[dict]] = {}
+    with_null = threshold is not None
+    for prediction in predicted:
+        name = prediction.question.id
+        texts[name] = prediction.text(threshold)
+        odds[name] = prediction.null_odds
+        lists[name] = [
+            {"text": span.text, "probability": share, "start_logit": span.start_logit, "end_logit": span.end_logit}
+            for span, share in prediction.ranked(with_null)
+        ]
+
+    contents = {"nbest_predictions": lists, "predictions": texts} | ({"null_odds": odds} if with_null else {})
+    for name, content in contents.items():
+        write_durably(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")

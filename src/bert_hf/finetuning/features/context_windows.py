@@ -1,0 +1,256 @@
+"""Question-answering inputs: overlapping windows of a context, each preceded by its question.
+
+A window is `[CLS] question [SEP] a part of the context [SEP]`. Neighbouring windows share `doc_stride` tokens of the
+context, so that an answer at the end of one is whole in the next.
+
+    max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
+
+    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, and c d, which begins before the overlap's middle …
+    window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
+    window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
+
+A span that several windows hold is predicted in the one where it has most context (`SpanLimits`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets.table import InMemoryTable
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.examples.collator import pad_rows
+from bert_hf.errors import InputError
+from bert_hf.finetuning.rows.questions import Question
+
+_NO_LIMIT = 1 << 30
+_BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """Tokens of a window, tokens of the context that neighbours share, and tokens of the question at most."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+
+class ContextTokens(NamedTuple):
+    """The tokens of a context: their ids, and begin and end of each in characters; (tokens,) each."""
+
+    ids: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+
+
+class SpanLimits(NamedTuple):
+    """Which spans i … j of a window are predicted in it rather than in its neighbours: all positions in the window.
+
+    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
+    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
+    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
+    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+
+    Of two neighbours a span in both belongs to the first one if its middle is in the first half of their overlap, from
+    x to y: i + j ≤ x + y.
+    """
+
+    previous_end: int  # spans with j < previous_end are in the previous window, too,
+    lower: int  # and belong here if i + j > lower
+    next_begin: int  # spans with i ≥ next_begin are in the next window, too,
+    upper: int  # and belong here if i + j ≤ upper
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of some questions, in the order of the questions.
+
+    Attributes:
+        features: one row per window: `input_ids`, `length`, `limits`, `context` (its first position, and that after
+            its end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here)
+            unless no question has known answers.
+        question: (W,) the number of each window's question.
+        shift: (W,) the token at position p of the window is token p + shift of the context.
+        context: (questions,) the number of each question's context.
+    """
+
+    features: datasets.Dataset
+    questions: Sequence[Question]
+    question: np.ndarray
+    shift: np.ndarray
+    contexts: list[ContextTokens]
+    context: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+
+# ---- windows of a context
+
+
+def window_starts(tokens: int, capacity: int, shared: int) -> range:
+    """The context's tokens at which its windows begin; also an empty context has a window.
+
+    Args:
+        tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
+            `capacity` if there are several.
+    """
+    if tokens <= capacity:
+        return range(1)
+    return range(0, tokens - shared, capacity - shared)
+
+
+def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> SpanLimits:
+    """The limits of one window of a context, in positions of that window (token = position + `shift`)."""
+    begin = starts[window]
+    end = min(begin + capacity, tokens)
+    previous_end, lower, next_begin, upper = begin, _NO_LIMIT, end, _NO_LIMIT
+
+    if window > 0:
+        previous_end = starts[window - 1] + capacity
+        lower = _last_of_first(begin, previous_end, capacity, tokens)
+    if window + 1 < len(starts):
+        next_begin = starts[window + 1]
+        upper = _last_of_first(next_begin, end, capacity, tokens)
+    lower, upper = (each if each == _NO_LIMIT else each - 2 * shift for each in (lower, upper))
+    return SpanLimits(previous_end - shift, lower, next_begin - shift, upper)
+
+
+def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
+    """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
+    second_end = min(begin + capacity, tokens)
+    further = second_end - end  # tokens of the second window to the right of the overlap
+    missing = capacity - (second_end - begin)  # tokens by which the second window, if the last one, is shorter
+
+    # A span belongs to the window in which it scores higher: tokens to its nearer edge + length of the window / 100
+    if 100 * further <= missing:
+        return _NO_LIMIT
+    return begin + end - 1 + missing // 100
+
+
+def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
+    """(first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
+
+    White space at both ends does not count. Of a token that the answer begins or ends inside of, all belongs to it.
+    """
+    begin = start + len(text) - len(text.lstrip())
+    end = start + len(text.rstrip())
+    first = int(np.searchsorted(context.ends, begin, side="right"))
+    last = int(np.searchsorted(context.begins, end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+# ---- windows of all questions
+
+
+def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape) -> Windows:
+    """The windows of all questions. Each distinct context is tokenized once.
+
+    A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
+    whole (first) answer has [CLS] as its label.
+
+    Raises:
+        InputError: a question leaves no space for its context, or not more than `doc_stride` tokens.
+    """
+    numbers: dict[str, int] = {}
+    context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
+    contexts = list(_tokenized(list(numbers), tokenizer))
+    texts = _tokenized([question.question for question in questions], tokenizer)
+
+    rows: list[dict[str, Any]] = []
+    for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
+        ids = tokens.ids[: shape.max_query_length]
+        own = _windows_of(question, ids, contexts[context[number]], tokenizer, shape)
+        rows += ({"question": number, **window} for window in own)
+
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    question_of_window, shift = (np.array(columns.pop(name), np.int32) for name in ("question", "shift"))
+
+    if all(question.answers is None for question in questions):
+        del columns["labels"]
+
+    # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
+    features = datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
+    return Windows(features, questions, question_of_window, shift, contexts, context)
+
+
+def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
+    for begin in range(0, len(texts), _BATCH):
+        batch = texts[begin : begin + _BATCH]
+        encoded = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            limits = np.array(offsets, np.int32).reshape(-1, 2)
+            yield ContextTokens(np.array(ids, np.int32), limits[:, 0].copy(), limits[:, 1].copy())
+
+
+def _windows_of(
+    question: Question, ids: np.ndarray, context: ContextTokens, tokenizer: PreTrainedTokenizerBase, shape: WindowShape
+) -> Iterator[dict[str, Any]]:
+    """The windows of one question, whose tokens are `ids`."""
+    tokens = len(context.ids)
+    capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
+    if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
+        what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
+        remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
+        raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
+
+    starts = window_starts(tokens, capacity, shape.doc_stride)
+    answer = None
+    if question.answers:
+        answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
+
+    first, last = np.array([tokenizer.cls_token_id], np.int32), np.array([tokenizer.sep_token_id], np.int32)
+    front = np.concatenate([first, ids, last])
+    for window, start in enumerate(starts):
+        end = min(start + capacity, tokens)
+        shift = start - len(front)
+        labels = (0, 0)
+        if answer and start <= answer[0] and answer[1] < end:
+            labels = (answer[0] - shift, answer[1] - shift)
+
+        whole = np.concatenate([front, context.ids[start:end], last])
+        yield {
+            "input_ids": whole,
+            "length": len(whole),
+            "labels": labels,
+            "context": (len(front), end - shift),
+            "limits": span_limits(tokens, capacity, starts, window, shift),
+            "shift": shift,
+        }
+
+
+# ---- batches
+
+
+class WindowCollator:
+    """Pads windows to the longest of the batch, and marks where answers may be.
+
+    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
+    and last token of the answer, where the rows have them; `in_context` (B, L), true for every token of the context;
+    `limits` (B, 4), see `SpanLimits`.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+
+    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
+        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        positions = torch.arange(int(lengths.max()))
+
+        context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
+        attended = positions < lengths[:, None]  # (B, L)
+        labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
+        return {
+            "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, self.tokenizer.pad_token_id)),
+            "attention_mask": attended.long(),
+            "token_type_ids": (attended & (positions >= context[:, :1])).long(),
+            **labels,
+            "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
+            "limits": torch.as_tensor([row["limits"] for row in rows]),
+        }

@@ -1,0 +1,193 @@
+"""Cuts tokenized sentences into windows of the model's length, so that each word is labelled and predicted once.
+
+A sentence that fits is one window. A longer one is cut between words into windows that overlap, and each of its words
+belongs to the window in which it has most context on its shorter side (as in the 2018 SQuAD code). What is left of a
+window is filled with further words of the sentence or, with document context, of its neighbours (Devlin et al. 2019,
+section 5.3: "the maximal document context provided by the data"): these have no label there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.text.encoding import offsets_of
+
+SPECIAL_TOKENS = 2  # [CLS] and [SEP] of a window
+_BATCH = 1000  # sentences that are tokenized in one call
+
+
+@dataclass
+class WordPieces:
+    """The word pieces of sentences, without special tokens, one sentence after the other.
+
+    Attributes:
+        ids: (pieces,) token ids.
+        starts: (words + 1,) the first piece of each word; the last entry is the number of pieces. A word that the
+            tokenizer turns into nothing (a control character, say) has no pieces.
+        sentences: (sentences + 1,) the first word of each sentence; the last entry is the number of words.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    sentences: np.ndarray
+
+    @property
+    def empty(self) -> np.ndarray:
+        """(words,) whether the word has no pieces."""
+        return self.starts[1:] == self.starts[:-1]
+
+
+def tokenize_words(
+    words: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, longest: int = 1 << 30
+) -> WordPieces:
+    """Tokenizes sentences that are words already; of a word of more than `longest` pieces the first ones are kept."""
+    ids: list[np.ndarray] = []
+    lengths: list[np.ndarray] = []
+    for begin in range(0, len(words), _BATCH):
+        batch = [list(sentence) for sentence in words[begin : begin + _BATCH]]
+        options: Any = {"is_split_into_words": True, "add_special_tokens": False, "verbose": False}
+        encoded = tokenizer(batch, **options)
+        for row, sentence in enumerate(batch):
+            word_of_piece = np.array(encoded.word_ids(row), dtype=np.int64)
+            ids.append(np.array(encoded["input_ids"][row], dtype=np.int32))
+            lengths.append(np.bincount(word_of_piece, minlength=len(sentence)))
+
+    together = np.concatenate([np.zeros(0, np.int32), *ids])
+    counts = np.concatenate([np.zeros(0, np.int64), *lengths])
+    starts = offsets_of(counts)
+
+    place_in_word = np.arange(len(together)) - np.repeat(starts[:-1], counts)
+    together = together[place_in_word < longest]
+    sentences = offsets_of([len(sentence) for sentence in words])
+    return WordPieces(together, offsets_of(np.minimum(counts, longest)), sentences)
+
+
+@dataclass
+class Windows:
+    """Windows over the words of `WordPieces`, in the order of the sentences.
+
+    Attributes:
+        start, end: (windows,) the words of a window are `start` ≤ word < `end`.
+        window_of_word: (words,) the window in which a word is labelled and predicted; -1 for a word without pieces.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    window_of_word: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def inputs(self, pieces: WordPieces, tokenizer: PreTrainedTokenizerBase) -> list[list]:
+        """The token ids of each window, [CLS] and [SEP] included."""
+        cls_id, sep_id = tokenizer.cls_token_id, tokenizer.sep_token_id
+        spans = zip(pieces.starts[self.start], pieces.starts[self.end], strict=True)
+        return [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
+
+    def position_of_word(self, starts: np.ndarray) -> np.ndarray:
+        """(words,) the place of a word's first piece in its window, after [CLS]; -1: no pieces."""
+        inside = self.window_of_word >= 0
+        begin = starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
+        return np.where(inside, starts[:-1] - begin + 1, -1)
+
+
+def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
+    """Windows of at most `longest` pieces (special tokens not counted), which no word exceeds.
+
+    Args:
+        documents: the number of each sentence's document, where windows are filled with words of the same document.
+
+    Example, with `longest` = 4, words of one piece each, and sentences of 2 and 6 words: windows [0, 2), [2, 6) and
+    [4, 8); the words 2, 3 and 4 belong to the second and 5, 6 and 7 to the third. With both sentences in one document
+    the first window is [0, 4), where the words 2 and 3 are context.
+    """
+    sentences = pieces.sentences
+    windows: list[tuple[int, int]] = []
+    window_of_word = np.full(len(pieces.starts) - 1, -1, np.int64)
+    bounds = _document_bounds(sentences, documents)
+
+    for sentence in range(len(sentences) - 1):
+        begin, end = int(sentences[sentence]), int(sentences[sentence + 1])
+        if pieces.starts[begin] == pieces.starts[end]:
+            continue  # no word has pieces
+
+        low, high = (begin, end) if bounds is None else (int(bounds[0][sentence]), int(bounds[1][sentence]))
+        spans = [_filled(pieces.starts, span, low, high, longest) for span in _cut(pieces.starts, begin, end, longest)]
+        window_of_word[begin:end] = len(windows) + _of_most_context(pieces.starts, begin, end, spans)
+        windows += spans
+
+    window_of_word[pieces.empty] = -1
+    start, end = np.array(windows, np.int64).reshape(-1, 2).T
+    return Windows(start, end, window_of_word)
+
+
+def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """(first word, end) of each sentence's document."""
+    if documents is None:
+        return None
+    numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, whatever the documents' numbers
+    begins = np.searchsorted(numbers, numbers, "left")
+    ends = np.searchsorted(numbers, numbers, "right")
+    return sentences[begins], sentences[ends]
+
+
+def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
+    """Overlapping spans of words from `begin` to `end`: neighbours share up to half of a window."""
+    spans: list[tuple[int, int]] = []
+    at = begin
+    while True:
+        stop = min(end, int(np.searchsorted(starts, starts[at] + longest, "right")) - 1)
+        spans.append((at, stop))
+        if stop == end:
+            return spans
+
+        # The next span starts as far back as the overlap allows, and so that the word at `stop` fits into it. It
+        # starts later than this one, into which that word did not fit.
+        shared = min(longest // 2, longest - int(starts[stop + 1] - starts[stop]))
+        at = int(np.searchsorted(starts, starts[stop] - shared, "left"))
+
+
+def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
+    """A span with words before and after it, equally many pieces if possible, within `low` and `high`."""
+    first, last = span
+    free = longest - int(starts[last] - starts[first])
+    before = int(starts[first] - starts[low])
+    after = int(starts[high] - starts[last])
+
+    # Words after it, as many as leave half of the free pieces to those before it; then as many before it as fit; then
+    # again after it, because a long word may not have fitted before it
+    left = min(before, max(free // 2, free - after))
+    last = min(high, int(np.searchsorted(starts, starts[last] + free - left, "right")) - 1)
+    first = max(low, int(np.searchsorted(starts, starts[last] - longest, "left")))
+    last = min(high, int(np.searchsorted(starts, starts[first] + longest, "right")) - 1)
+    return first, last
+
+
+def _of_most_context(starts: np.ndarray, begin: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray:
+    """(end - begin,) the span in which each word has most pieces on its shorter side; of equal ones the first."""
+    if len(spans) == 1:
+        return np.zeros(end - begin, np.int64)
+
+    words = np.arange(begin, end)
+    context = np.full((len(spans), end - begin), -1)
+    for row, (first, last) in enumerate(spans):
+        inside = (words >= first) & (words < last)
+        left = starts[words] - starts[first]
+        right = starts[last] - starts[words + 1]
+        context[row] = np.where(inside, np.minimum(left, right), -1)
+    return context.argmax(axis=0)
+
+
+def split_words(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the words of a text as the tokenizer splits it, and begin and end of each in characters.
+
+    "In Ghent." → ["In", "Ghent", "."], [(0, 2), (3, 8), (8, 9)]
+    """
+    encoded: Any = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    spans: dict[int, tuple[int, int]] = {}
+    for word, (begin, end) in zip(encoded.word_ids(0), encoded["offset_mapping"], strict=True):
+        spans[word] = spans.get(word, (begin, end))[0], end
+    return [text[begin:end] for begin, end in spans.values()], list(spans.values())

@@ -1,0 +1,39 @@
+"""Heads: one module for each kind of output layer. A new kind is a module here and an entry in `HEADS`."""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_hf.errors import InputError, check_known
+
+# Modules by the name of the head: a command imports only the heads that it uses
+HEADS = {
+    "classification": "ClassificationHead",
+    "token_classification": "TokenClassificationHead",
+    "question_answering": "QuestionAnsweringHead",
+    "multiple_choice": "MultipleChoiceHead",
+    "fill_mask": "FillMaskHead",
+    "frozen_features": "FrozenFeaturesHead",
+}
+
+
+def head_named(name: str) -> Any:
+    """Return the class of a head by its name."""
+    check_known(name, HEADS, f"unknown head {name!r}", "head")
+    return getattr(importlib.import_module(f"{__name__}.{name}"), HEADS[name])
+
+
+def head_of(config: Mapping[str, Any], where: str | Path) -> Any:
+    """Return the class of the head of a checkpoint: by the name that its config.json records, else by its class."""
+    recorded = (config.get("trained_on") or {}).get("head")
+    if recorded in HEADS:
+        return head_named(recorded)
+    heads = [head_named(name) for name in HEADS]
+    for head in heads:
+        if head.suits(config):
+            return head
+    classes = [f"Bert{ending}" for head in heads for ending in head.architectures if ending.startswith("For")]
+    architecture = (config.get("architectures") or ["BertModel"])[0]
+    what = f"a model of class {architecture} predicts nothing"
+    raise InputError(what, where=where, remedy=f"give one of {', '.join(classes)}")

@@ -1,0 +1,279 @@
+"""Classes of texts or of pairs of texts, several labels of each, or a number: one layer on [CLS].
+
+Devlin et al. 2019, section 4.1. A text that is read in several windows gives several features; their logits are
+averaged.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification
+
+from bert_hf.console import logger
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.decisions.drift import drift_line
+from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels
+from bert_hf.finetuning.losses import binary_cross_entropies, cross_entropies, squared_errors
+from bert_hf.finetuning.metrics.classification import (
+    CLASSIFICATION,
+    CORRELATION,
+    MULTI_LABEL,
+    RANKING,
+    confusion,
+    label_table,
+    predicted_classes,
+    predicted_labels,
+)
+from bert_hf.finetuning.rows.labelled_texts import (
+    CLASSES,
+    MULTIPLE,
+    REGRESSION,
+    Columns,
+    LabelledTexts,
+    file_texts,
+    find_columns,
+    labelled_rows,
+    names_of,
+    without_empty,
+)
+
+
+class ClassificationHead(Head):
+    """One layer on the output of the pooler; see the module.
+
+    Attributes:
+        problem_type: as in transformers; None until the training rows decide.
+        columns_read: the columns that are read, as the first rows decided.
+        whole_files: a text file is one row, not each of its lines: as in the folders of the training.
+        class_weights: (C,) weights of the classes in the training loss; None: all are equal.
+        benchmark_metrics: names of the metrics that the task's benchmark reports; the first decides.
+        typical: mean and deviation of measures of the training rows (`decisions/drift.py`), which are recorded.
+        threshold: of the probability of class 1 of two; of several labels one for each.
+    """
+
+    name = "classification"
+    auto_class = AutoModelForSequenceClassification
+    architectures = ("ForSequenceClassification",)
+    new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
+    pipeline_tag = "text-classification"
+
+    def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
+        self.problem_type: str | None = None
+        self.columns_read: Columns | None = None
+        self.class_weights: Tensor | None = None
+        self.benchmark_metrics: tuple[str, ...] = ()
+        self.typical: dict[str, tuple[float, float]] = {}
+        self.whole_files = False
+        super().__init__(tokenizer, given, config)
+        if self.is_new:
+            asked = self.given.get("label_separator") or self.given.get("label_columns")
+            self.problem_type = MULTIPLE if asked else self.given.get("problem_type")
+            self.labels = tuple(self.given.get("class_names") or ())
+
+    @property
+    def regression(self) -> bool:
+        """Labels are numbers."""
+        return self.problem_type == REGRESSION
+
+    @property
+    def several_labels(self) -> bool:
+        """A row may have several labels, or none."""
+        return self.problem_type == MULTIPLE
+
+    # ---- rows
+
+    def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
+        """Yield the rows of a table, or the texts of a folder or of plain text files.
+
+        A file is one row in a folder, and where the model was trained on a folder; else each line of it.
+        """
+        self.whole_files = self.whole_files or Path(path).is_dir()
+        names = self.columns_read.names if self.columns_read else ()
+        yield from file_texts(path, encoding, names, self.whole_files)
+
+    def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
+        named = self.columns_read or self._named_columns(rows[0], labels)
+        separator = self.option("label_separator")
+        texts = labelled_rows(list(rows), named, labels, separator, self.problem_type)
+        self.columns_read = self.columns_read or texts.columns
+        if self.problem_type is None and texts.labels is not None:
+            several = any(isinstance(label, tuple) for label in texts.labels)
+            self.problem_type = MULTIPLE if several else CLASSES
+        if self.labels:
+            texts = texts.with_names(self.labels)
+        return texts if labels == "ignored" else without_empty(texts)
+
+    def _named_columns(self, row: Row, labels: Labels) -> Columns:
+        """Return the named columns, else those of the training that the row has, else none: usual names decide."""
+        text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
+        flags = self.option("label_columns", ())
+        trained = self.trained
+        if text is None and trained.get("text_column") in row.values:
+            text, pair = trained["text_column"], pair or trained.get("text_pair_column")
+        if label is None and trained.get("label_column") in row.values:
+            label = trained["label_column"]
+
+        columns = Columns(text, pair, label, slice=self.given.get("slice_column"), labels=tuple(flags))
+        if pair is None and "text_pair_column" in trained:
+            columns = find_columns(row, columns, labels)
+            is_pair = trained["text_pair_column"] is not None
+            if is_pair and columns.pair is None:
+                raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
+            columns = columns if is_pair else columns._replace(pair=None)
+        return columns
+
+    def check(self, parts: Mapping[str, LabelledTexts]) -> None:
+        if self.regression:
+            for rows in parts.values():
+                if rows.labels is not None:
+                    rows.numbers()
+            return
+        if not self.labels:
+            training_labels = parts["train"].class_names()
+            self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
+        for rows in parts.values():
+            rows.check_labels(self.labels)
+
+    def describe_rows(self, rows: LabelledTexts) -> str:
+        return rows.line(self.problem_type)
+
+    def targets(self, rows: LabelledTexts) -> np.ndarray:
+        """Return (N,) class ids or numbers, or (N, C) 0 and 1 where a row may have several labels."""
+        return rows.targets(self.labels)
+
+    # ---- features
+
+    def encode(self, rows: LabelledTexts) -> EncodedTexts:
+        labels = None if rows.labels is None else self.targets(rows).tolist()
+        return encode_texts(rows, labels, self.tokenizer, self.length, self.option("long_texts", "head"))
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        if self.regression:
+            return {"num_labels": 1, "problem_type": REGRESSION}
+        return {**super().config_options(), "problem_type": self.problem_type}
+
+    def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
+        logits, labels = outputs["logits"], inputs["labels"]
+        if self.regression:
+            return squared_errors(logits, labels)
+        if self.several_labels:
+            return binary_cross_entropies(logits, labels)
+        return cross_entropies(logits, labels, label_smoothing)
+
+    def label_weights(self, labels: Tensor) -> Tensor:
+        if self.class_weights is None:
+            return super().label_weights(labels)
+        return self.class_weights.to(labels.device)[labels.clamp(min=0)]
+
+    # ---- predictions
+
+    def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
+        return outputs["logits"].float()
+
+    def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
+        """Return (N, C) logits, in float64."""
+        assert isinstance(kept, np.ndarray)
+        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
+            logger.info(line)
+            self.typical = {}  # once
+        return average_windows(kept, encoded.row_of_feature)
+
+    def columns(self) -> tuple[str, ...]:
+        if self.regression:
+            return ("score",)
+        return ("labels", "scores") if self.several_labels else ("label", "score")
+
+    def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
+        if self.regression:
+            return [{"score": float(value)} for value in predictions[:, 0]]
+        if self.several_labels:
+            chosen = predicted_labels(predictions, self.threshold)
+            return [
+                {
+                    "labels": [self.labels[number] for number in np.flatnonzero(own)],
+                    "scores": dict(zip(self.labels, map(float, scores), strict=True)),
+                }
+                for own, scores in zip(chosen, expit(predictions.astype(np.float32)), strict=True)
+            ]
+        scores = softmax(predictions, axis=-1)
+        best = predicted_classes(predictions, self.threshold)
+        pairs = zip(best, scores, strict=True)
+        return [{"label": self.labels[int(number)], "score": float(row[number])} for number, row in pairs]
+
+    # ---- metrics
+
+    def metric_names(self) -> tuple[str, ...]:
+        if self.regression:
+            return (*CORRELATION, "rmse", "loss")
+        names = () if self.several_labels else (*self.benchmark_metrics, *CLASSIFICATION, RANKING)
+        several = MULTI_LABEL if self.several_labels or self.problem_type is None else ()
+        return tuple(dict.fromkeys((*names, *several, "loss")))
+
+    def metric(self) -> Any:
+        from bert_hf.finetuning.metrics import evaluated  # loads `evaluate`
+
+        if self.regression:
+            return evaluated.Regression()
+        return evaluated.MultiLabel() if self.several_labels else evaluated.Classification()
+
+    def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
+        if self.regression:
+            chosen = predictions[:, 0]
+        elif self.several_labels:
+            chosen = predicted_labels(predictions, self.threshold)
+        else:
+            chosen = predicted_classes(predictions, self.threshold)
+        return {"predictions": chosen, "references": self.targets(rows)}
+
+    def metric_options(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
+        if self.regression:
+            return {}
+        if self.several_labels:
+            return {"names": self.labels}
+        combined = "combined_score" in self.benchmark_metrics
+        return {"logits": predictions, "combined": combined, "with_rates": self.threshold is not None}
+
+    def table(self, rows: LabelledTexts, predictions: np.ndarray) -> str:
+        if self.regression:
+            return ""
+        targets = self.targets(rows)
+        if self.several_labels:
+            return label_table(targets, predicted_labels(predictions, self.threshold), self.labels)
+        return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
+
+    # ---- what the configuration records
+
+    def record(self) -> dict[str, Any]:
+        columns = self.columns_read or Columns()
+        options: dict[str, Any] = {
+            "head": self.name,
+            "max_seq_length": self.length,
+            "text_column": columns.text,
+            "text_pair_column": columns.pair,
+            "label_column": columns.label,
+            "long_texts": self.option("long_texts", "head"),
+        }
+        if self.several_labels:
+            options |= {"label_separator": self.option("label_separator"), "label_columns": list(columns.labels)}
+        if self.whole_files:
+            options["whole_files"] = True
+        if self.typical:
+            options["typical"] = self.typical
+        return {TRAINED_ON: options, "decision_threshold": self.threshold}
+
+    def restore(self, config: Any) -> None:
+        kind = config.problem_type or (REGRESSION if config.num_labels == 1 else CLASSES)
+        self.problem_type = kind
+        if self.regression:
+            self.labels = ()
+        self.threshold = getattr(config, "decision_threshold", None)
+        self.whole_files = bool(self.trained.get("whole_files"))
+        self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}

@@ -1,0 +1,95 @@
+"""Words for [MASK]: the masked-LM head of a pre-trained model, which is not fine-tuned here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForMaskedLM
+
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
+
+_NONE = -100  # fills up the masks of texts that have fewer
+
+
+class EncodedTexts(NamedTuple):
+    """Texts with [MASK] as features."""
+
+    features: datasets.Dataset
+
+
+class FillMaskHead(Head):
+    """The likeliest word for each [MASK] of a text."""
+
+    name = "fill_mask"
+    auto_class = AutoModelForMaskedLM
+    architectures = ("ForMaskedLM", "ForPreTraining")
+    new_layers = ()
+    pipeline_tag = "fill-mask"
+
+    # ---- rows
+
+    def read_file(self, path: str, encoding: str | None = None):
+        yield from file_texts(path, encoding)
+
+    def read(self, rows: Sequence[Row], labels: Labels = "ignored") -> LabelledTexts:
+        columns = Columns(self.option("text_column"), self.option("text_pair_column"))
+        return labelled_rows(list(rows), columns, "ignored")
+
+    def check(self, parts: Mapping[str, LabelledTexts]) -> None:
+        remedy = "`bert-hf pretrain --do_train false` evaluates it"
+        raise InputError("not fine-tuned", where="--model_name_or_path", remedy=remedy)
+
+    # ---- features
+
+    def encode(self, rows: LabelledTexts) -> EncodedTexts:
+        pairs = rows.pairs or [None] * len(rows)
+        encoded: Any = [
+            self.tokenizer(text, pair, truncation=True, max_length=self.length, verbose=False)
+            for text, pair in zip(rows.texts, pairs, strict=True)
+        ]
+        names = ("input_ids", "token_type_ids")
+        columns = {name: [each[name] for each in encoded] for name in names if name in encoded[0]}
+        return EncodedTexts(datasets.Dataset.from_dict({**columns, "length": list(map(len, columns["input_ids"]))}))
+
+    # ---- predictions
+
+    def forward(self, network: Callable, batch: dict[str, Tensor]) -> Any:
+        """Return (masks of the batch, vocabulary): the head reads only the masks."""
+        model: Any = network
+        inputs = {name: values for name, values in batch.items() if name != "length"}
+        states = model.base_model(**inputs).last_hidden_state
+        return model.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
+
+    def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
+        """Return (B, masks) ids and probabilities of the likeliest words."""
+        counts = (inputs["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
+        scores, ids = outputs.float().softmax(-1).max(-1)
+        return tuple(pad_sequence(each.split(counts), True, _NONE) for each in (ids, scores))
+
+    def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return (masks,) ids and probabilities of each text."""
+        ids, scores = kept
+        return [(own[own != _NONE], score[own != _NONE]) for own, score in zip(ids, scores, strict=True)]
+
+    def columns(self) -> tuple[str, ...]:
+        return ("words", "scores")
+
+    def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
+        return [
+            {"words": self.tokenizer.convert_ids_to_tokens(ids.tolist()), "scores": scores.tolist()}
+            for ids, scores in predictions
+        ]
+
+    # ---- metrics: those of pre-training
+
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss",)
+
+    def metric_inputs(self, rows: LabelledTexts, predictions: Any) -> dict[str, Any]:
+        return {}

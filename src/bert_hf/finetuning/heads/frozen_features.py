@@ -1,0 +1,204 @@
+"""Labels of words by a BiLSTM on the hidden states of a frozen BERT (Devlin et al. 2019, section 5.3, table 7).
+
+"These contextual embeddings are used as input to a randomly initialized two-layer 768-dimensional BiLSTM before the
+classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`. No CRF.
+
+The hidden states of all words are computed once and stay in memory.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from bert_hf.data.examples.collator import pad_inputs
+from bert_hf.errors import InputError
+from bert_hf.finetuning.features.word_windows import Windows, WordPieces
+from bert_hf.finetuning.heads.head import Kept
+from bert_hf.finetuning.heads.token_classification import EncodedSentences, TokenClassificationHead
+from bert_hf.finetuning.losses import IGNORE_INDEX
+from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
+from bert_hf.models.inference import run_by_length
+
+# B sentences, W words, K hidden states per word, H their size, C labels
+LSTM_LAYERS = 2
+LSTM_HIDDEN_SIZE = 768  # the paper's
+LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper names none
+_BATCH = 64  # windows that BERT reads at once
+
+
+# ---- network
+
+
+def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
+    """The hidden states of a row of table 7, for a BERT of this many layers: 0 is the output of the embeddings."""
+    if features.endswith("last_4") and layers < 4:
+        remedy = "choose embeddings, second_to_last, last or weighted_all"
+        raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
+
+    last_four = tuple(range(layers - 3, layers + 1))
+    numbers = {
+        "embeddings": (0,),
+        "second_to_last": (layers - 1,),
+        "last": (layers,),
+        "weighted_last_4": last_four,
+        "concat_last_4": last_four,
+        "weighted_all": tuple(range(1, layers + 1)),
+    }
+    return numbers[features]
+
+
+class BiLstmTagger(BertPreTrainedModel):
+    """Classifies words by a two-layer BiLSTM over hidden states of a BERT, which is part of the model and frozen.
+
+    The configuration is the BERT's, with an entry `tagger`: `features` (one of `FEATURES`), `lstm_hidden_size` (of
+    each direction) and `max_seq_length` (of the windows in which BERT reads the words).
+
+    `weighted_…` learns one scalar per layer; the softmax of the scalars weights the hidden states.
+    """
+
+    main_input_name = "features"
+    bert: BertModel
+
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
+        kind, size = config.tagger["features"], config.tagger["lstm_hidden_size"]
+        self.layers = hidden_state_numbers(kind, config.num_hidden_layers)
+        self.bert = BertModel(config, add_pooling_layer=False)
+
+        self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if kind.startswith("weighted") else None
+        states = len(self.layers) if kind.startswith("concat") else 1
+        rate = config.classifier_dropout if config.classifier_dropout is not None else config.hidden_dropout_prob
+        self.dropout = nn.Dropout(rate)
+        self.lstm = nn.LSTM(
+            states * config.hidden_size, size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True
+        )
+        # Not `classifier`: stock AutoModelForTokenClassification would take it for one on BERT's own states
+        self.tag_classifier = nn.Linear(2 * size, cast(int, config.num_labels))
+        self.post_init()
+        self.bert.requires_grad_(False)
+
+    def forward(self, features: Tensor, lengths: Tensor, **kwargs: Any) -> TokenClassifierOutput:
+        """Logits (B, W, C) of each word.
+
+        Args:
+            features: (B, W, K, H) hidden states of each word's first piece, from `word_features`.
+            lengths: (B,) words of each sentence, at least 1.
+        """
+        if self.layer_scalars is None:
+            inputs = features.flatten(2)  # (B, W, K · H)
+        else:
+            inputs = torch.einsum("bwkh,k->bwh", features, self.layer_scalars.softmax(0))
+
+        packed = pack_padded_sequence(self.dropout(inputs), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=features.shape[1])
+        return TokenClassifierOutput(logits=self.tag_classifier(self.dropout(states)))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.LSTM):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+
+def make_tagger(bert: BertModel, features: str, max_seq_length: int) -> BiLstmTagger:
+    """A tagger with new weights on a BERT, whose configuration names the labels."""
+    config = BertConfig.from_dict(bert.config.to_dict())
+    sizes = {"lstm_hidden_size": LSTM_HIDDEN_SIZE, "max_seq_length": max_seq_length}
+    config.tagger = {"features": features, **sizes}
+    tagger = BiLstmTagger(config)
+    tagger.bert.load_state_dict({k: v for k, v in bert.state_dict().items() if not k.startswith("pooler.")})
+    return tagger
+
+
+@torch.no_grad()
+def word_features(
+    tagger: BiLstmTagger, tokenizer: PreTrainedTokenizerBase, pieces: WordPieces, windows: Windows
+) -> Tensor:
+    """Return (words, K, H) hidden states of each word's first piece; zeros for a word without pieces."""
+    bert: Any = tagger.bert.eval()
+    words = np.flatnonzero(windows.window_of_word >= 0)
+    words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
+    positions = windows.position_of_word(pieces.starts)
+    ids = windows.inputs(pieces, tokenizer)
+    pad = cast(int, tokenizer.pad_token_id)
+    features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
+
+    def compute(batch: list[int]) -> list[None]:
+        outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
+        batch_words = np.concatenate([words_of_window[window] for window in batch])
+        rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
+        states = [outputs.hidden_states[layer][rows, positions[batch_words]] for layer in tagger.layers]
+        features[batch_words] = torch.stack(states, 1).float().cpu()
+        return [None] * len(batch)
+
+    run_by_length([len(own) for own in ids], compute, rows=_BATCH)
+    return features
+
+
+# ---- head
+
+
+class FrozenFeaturesHead(TokenClassificationHead):
+    """A label for each word; a feature is a whole sentence, of whatever length.
+
+    BERT reads the words in the same windows as where it is fine-tuned; their hidden states are computed once.
+    """
+
+    name = "frozen_features"
+    auto_class = BiLstmTagger
+    architectures = ("BiLstmTagger",)
+    stock = False
+    tagger: BiLstmTagger
+
+    def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
+        super().__init__(tokenizer, given, config)
+        self._states: dict[int, Tensor] = {}  # of the words of each `encode`, see `word_features`
+
+    def attach(self, network: Any) -> None:
+        self.tagger = network
+
+    def encode(self, rows: TaggedSentences) -> EncodedSentences:
+        pieces, windows = self.windows(rows)
+        number = len(self._states)
+        self._states[number] = word_features(self.tagger, self.tokenizer, pieces, windows)
+
+        lengths = np.diff(pieces.sentences)
+        columns: dict[str, Any] = {
+            "states": [number] * len(rows),
+            "first": pieces.sentences[:-1],
+            "length": lengths,
+        }
+        if rows.tags is not None:
+            numbers = np.where(pieces.empty, IGNORE_INDEX, self.label_numbers(rows))
+            columns["labels"] = np.split(numbers, pieces.sentences[1:-1])
+        feature = np.repeat(np.arange(len(lengths)), lengths)
+        position = np.arange(len(feature)) - np.repeat(pieces.sentences[:-1], lengths)
+        features = datasets.Dataset.from_dict(columns)
+        return EncodedSentences(features, pieces, np.where(pieces.empty, -1, feature), position)
+
+    def collator(self) -> Any:
+        return self._collate
+
+    def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
+        """Return a padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
+        features = [self._states[row["states"]][row["first"] : row["first"] + max(1, row["length"])] for row in rows]
+        batch = {
+            "features": pad_sequence(features, batch_first=True),
+            "lengths": torch.tensor([len(own) for own in features]),
+        }
+        if "labels" in rows[0]:
+            labels = [torch.tensor(row["labels"]) for row in rows]
+            batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
+        return batch
+
+    def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
+        if not self.is_new:  # a finished model reads each row once
+            self._states.clear()
+        return super().decode(rows, encoded, kept)

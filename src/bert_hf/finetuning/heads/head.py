@@ -1,0 +1,252 @@
+"""The interface of a head: one kind of output layer on BERT, and all that the project knows about it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from bert_hf.data.text.tables import Row, read_rows
+from bert_hf.finetuning.losses import count_labels, cross_entropies
+from bert_hf.models.inference import run_by_length
+
+TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become features, for predictions
+
+Kept = np.ndarray | tuple[np.ndarray, ...]  # (F, …): what `Head.keep` kept of the outputs for each feature
+Labels = Literal["needed", "optional", "ignored"]
+Rows = Any  # a container of rows of one head: `LabelledTexts`, `TaggedSentences`, a list of questions or of choices
+
+
+class Encoded(Protocol):
+    """Rows as features, and what a head needs to get from the features back to the rows."""
+
+    @property
+    def features(self) -> datasets.Dataset:
+        """`input_ids`, not padded, further inputs of the network, `length` in tokens; `labels`, if there are any."""
+        ...
+
+
+class Head(ABC):
+    """One kind of output layer on BERT, from the rows of a file to their predictions and metrics.
+
+    A *row* is what the user gave (a text, a question, a sentence); a *feature* is one input of the network. A row may
+    become several features. Training, `predict`, `evaluate` and `export` take the same steps:
+
+        read → encode → collator → the network → losses, keep → decode → added_columns, metrics
+
+    Args:
+        tokenizer: None where rows are only read.
+        given: options of the command, by name; None means "not given".
+        config: configuration of a finished model, whose head this is; None for a new one. It records how rows became
+            features, the labels and the thresholds.
+
+    Attributes:
+        labels: class names by id; empty for a head without classes. A new head takes them from the training rows.
+        length: tokens of a feature, special tokens included, at most.
+        threshold: of a prediction, chosen on validation rows, or given; None: there is none.
+    """
+
+    name: ClassVar[str]  # as in `FineTuner(…, head=name)`; recorded in the configuration
+    auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
+    architectures: ClassVar[tuple[str, ...]]  # endings of the class names, such as ForSequenceClassification
+    new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
+    pipeline_tag: ClassVar[str]  # of the Hub
+    stock: ClassVar[bool] = True  # stock transformers loads the result
+    option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
+    extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase | None, given: Mapping[str, Any] | None = None, config: Any = None
+    ):
+        self.tokenizer: Any = tokenizer
+        self.given = {name: value for name, value in (given or {}).items() if value is not None}
+        self.trained: dict[str, Any] = getattr(config, TRAINED_ON, None) or {}
+        self.is_new = config is None
+        self.labels: tuple[str, ...] = ()
+        self.threshold: Any = None
+        longest = self.option("max_seq_length", getattr(tokenizer, "model_max_length", 0))
+        self.length = min(longest, getattr(config, "max_position_embeddings", longest))
+        if config is not None:
+            self.labels = tuple(config.id2label[number] for number in sorted(config.id2label))
+            self.restore(config)
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return an option: as it is given, else as in the training, else `default`."""
+        value = self.given.get(name, self.trained.get(name))
+        return default if value is None else value
+
+    @classmethod
+    def suits(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint with this config.json has this head."""
+        architectures = config.get("architectures") or []
+        return any(each.endswith(ending) for each in architectures for ending in cls.architectures)
+
+    # ---- rows
+
+    def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
+        """Yield the rows of a file as they stand in it: by default of a table."""
+        yield from read_rows(path, encoding)
+
+    @abstractmethod
+    def read(self, rows: Sequence[Row], labels: Labels = "needed") -> Rows:
+        """Return rows in the form of this head, checked.
+
+        Args:
+            labels: "optional": rows may have none, as test rows; "ignored": of rows that are only predicted.
+        """
+
+    def check(self, parts: Mapping[str, Rows]) -> None:
+        """Check the labels of all parts together; a new head takes its labels from the rows of `train`."""
+
+    def describe_rows(self, rows: Rows) -> str:
+        """Return a line about rows: number, columns, classes."""
+        return f"{len(rows):,} rows"
+
+    # ---- features
+
+    @abstractmethod
+    def encode(self, rows: Rows) -> Encoded:
+        """Return the features of rows, with `labels` if they have any."""
+
+    def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
+        """Return what makes a padded batch of features."""
+        return DataCollatorWithPadding(self.tokenizer)
+
+    # ---- network and loss
+
+    def attach(self, network: Any) -> None:
+        """Called with the network before features are encoded, for a head that computes them by it."""
+
+    def config_options(self) -> dict:
+        """Return options of the network's configuration: by default number and names of the classes."""
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+        }
+
+    def forward(self, network: Callable, batch: dict[str, Tensor]) -> Any:
+        """Return the outputs of a network for a batch."""
+        others = ("labels", "length", *self.extra_columns)
+        return network(**{name: values for name, values in batch.items() if name not in others})
+
+    def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
+        """Return (B,) the sum of the losses of each feature's labels (see `losses.py`): by default of classes.
+
+        Args:
+            inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
+            label_smoothing: ignored where targets are numbers or answers.
+        """
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
+
+    def label_weights(self, labels: Tensor) -> Tensor:
+        """Return (B,) the weight of each feature in the mean that is the training loss, or one weight for all."""
+        return labels.new_ones(())
+
+    # ---- predictions
+
+    def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor | tuple[Tensor, ...]:
+        """Return what is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
+        return outputs["logits"]
+
+    @abstractmethod
+    def decode(self, rows: Rows, encoded: Any, kept: Kept) -> Any:
+        """Return the predictions of rows, from what was kept for each feature, in order.
+
+        Kept entries of different widths are padded with -100.
+        """
+
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns that `added_columns` adds; the first holds the prediction."""
+
+    @abstractmethod
+    def added_columns(self, rows: Rows, predictions: Any) -> list[dict[str, Any]]:
+        """Return what is added to each row of a file: one dictionary per row, by column."""
+
+    # ---- metrics
+
+    @abstractmethod
+    def metric_names(self) -> tuple[str, ...]:
+        """Return the names of the metrics in their order; the first decides by default which weights are kept.
+
+        A metric that is better when it is lower is named `…loss`.
+        """
+
+    def metric(self) -> Any:
+        """Return the `evaluate.Metric` of this head."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def metric_inputs(self, rows: Rows, predictions: Any) -> dict[str, Any]:
+        """Return `predictions` and `references` of labelled rows, as metrics of the `evaluate` library take them."""
+
+    def metric_options(self, rows: Rows, predictions: Any) -> dict[str, Any]:
+        """Return further arguments that only this head's own metric takes."""
+        return {}
+
+    def table(self, rows: Rows, predictions: Any) -> str:
+        """Return a table of the classes for the console; "" if there is none."""
+        return ""
+
+    # ---- what the configuration records
+
+    def record(self) -> dict[str, Any]:
+        """Return the entries of the network's configuration that `restore` and a later training read."""
+        names = ("max_seq_length", *self.option_names)
+        options = {"head": self.name, **{name: self.option(name) for name in names}}
+        return {TRAINED_ON: options}
+
+    def restore(self, config: Any) -> None:
+        """Take the thresholds from the configuration of a finished model."""
+
+
+# ---- running a network
+
+
+def run_network(
+    head: Head, network: Callable, features: datasets.Dataset, device: torch.device
+) -> tuple[Kept, np.ndarray | None]:
+    """Run a network over features, sorted by length.
+
+    Returns:
+        What `head.keep` kept, (F, …); and (F, 2) the sum and the number of each feature's losses, None without labels.
+    """
+    rows: list[Any] = features.to_list()
+    collate = head.collator()
+
+    def compute(numbers: list[int]) -> Iterator[tuple]:
+        batch = {name: values.to(device) for name, values in collate([rows[number] for number in numbers]).items()}
+        outputs = head.forward(network, batch)
+        kept = head.keep(batch, outputs)
+        columns = [*kept] if isinstance(kept, tuple) else [kept]
+        if "labels" in batch:
+            columns.append(losses_and_counts(head, batch, outputs))
+        return zip(*(column.cpu().numpy() for column in columns), strict=True)
+
+    tokens = 4_096 if device.type == "cpu" else 65_536
+    results = run_by_length(features["length"], compute, tokens=tokens)
+    columns = [_stack(column) for column in zip(*results, strict=True)]
+    losses = columns.pop() if "labels" in features.column_names else None
+    return columns[0] if len(columns) == 1 else tuple(columns), losses
+
+
+def losses_and_counts(head: Head, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
+    """Return (B, 2) the sum and the number of each feature's losses."""
+    return torch.stack([head.losses(inputs, outputs), count_labels(inputs["labels"]).float()], 1)
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack arrays that may differ in their first axis, the shorter ones padded with -100."""
+    width = max(array.shape[0] if array.ndim else 0 for array in arrays)
+    if all(not array.ndim or array.shape[0] == width for array in arrays):
+        return np.stack(arrays)
+    padded = np.full((len(arrays), width, *arrays[0].shape[1:]), -100, arrays[0].dtype)
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    return padded
+

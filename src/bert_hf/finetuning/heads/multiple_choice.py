@@ -1,0 +1,166 @@
+"""The best of several choices: each is an input of its own, scored by one new vector on [CLS].
+
+Devlin et al. 2019, section 4.4. Shapes: B rows of a batch, C choices of a row, L tokens of the longest choice.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor
+from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
+
+from bert_hf.data.examples.collator import pad_inputs
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.features.long_texts import token_ids
+from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
+from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
+
+
+class EncodedChoices(NamedTuple):
+    """Rows of choices as features."""
+
+    features: datasets.Dataset
+
+
+class MultipleChoiceHead(Head):
+    """The number of the choice that fits best, from 0; rows may have different numbers of choices."""
+
+    name = "multiple_choice"
+    auto_class = AutoModelForMultipleChoice
+    architectures = ("ForMultipleChoice",)
+    new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
+    pipeline_tag = "multiple-choice"
+    extra_columns = ("choices",)
+
+    # ---- rows
+
+    def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[ChoiceRow]:
+        read = [choice_row(row, labels != "ignored") for row in rows]
+        for row in read:
+            if row.label is None and labels == "needed":
+                remedy = "add a label, or remove the row (only test rows may lack one)"
+                raise InputError("missing label", where=row.where, line=row.line, remedy=remedy)
+        return read
+
+    # ---- features
+
+    def encode(self, rows: Sequence[ChoiceRow]) -> EncodedChoices:
+        return EncodedChoices(encode_choices(rows, self.tokenizer, self.length))
+
+    def collator(self) -> "ChoiceCollator":
+        return ChoiceCollator(self.tokenizer)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        return {}  # the head has one output, and the network takes any number of choices
+
+    def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(self.keep(inputs, outputs), inputs["labels"], label_smoothing)
+
+    # ---- predictions
+
+    def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
+        """Return (B, C) logits, -inf where a row has no such choice."""
+        logits = outputs["logits"].float()
+        numbers = torch.arange(logits.shape[1], device=logits.device)
+        return logits.masked_fill(numbers >= inputs["choices"][:, None], -torch.inf)
+
+    def decode(self, rows: Sequence[ChoiceRow], encoded: EncodedChoices, kept: Kept) -> list[np.ndarray]:
+        """Return (choices,) logits of each row."""
+        return [np.asarray(own[: len(row.choices)]) for row, own in zip(rows, kept, strict=True)]
+
+    def columns(self) -> tuple[str, ...]:
+        return ("choice", "score")
+
+    def added_columns(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> list[dict[str, Any]]:
+        scores = [softmax(own) for own in predictions]
+        return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
+
+    # ---- metrics
+
+    def metric_names(self) -> tuple[str, ...]:
+        return ("accuracy", "loss")
+
+    def metric(self) -> Any:
+        from bert_hf.finetuning.metrics.evaluated import MultipleChoice  # loads `evaluate`
+
+        return MultipleChoice()
+
+    def metric_inputs(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> dict[str, Any]:
+        pairs = [(int(own.argmax()), row.label) for row, own in zip(rows, predictions, strict=True)]
+        known = [pair for pair in pairs if pair[1] is not None]
+        return dict(zip(("predictions", "references"), map(list, zip(*known, strict=True)), strict=True))
+
+    def table(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
+        return f"{len(rows):,} rows"
+
+
+# ---- inputs of the network
+
+
+def encode_choices(
+    rows: Sequence[ChoiceRow], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
+) -> datasets.Dataset:
+    """Return [CLS] context [SEP] question and choice [SEP] for each choice of each row.
+
+    Only the context is cut, at its end; a choice is cut where it alone is too long. At length 8, letters are tokens:
+
+        context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
+        context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut
+
+    Returns:
+        Features with the columns `input_ids` and `token_type_ids` (C lists each), `length` (of the longest choice),
+        and `labels` unless no row has one.
+    """
+    texts = [row.texts() for row in rows]
+    contexts = token_ids([context for context, _ in texts], tokenizer)
+    choices = iter(token_ids([choice for _, several in texts for choice in several], tokenizer))
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    capacity = max_seq_length - 3
+
+    columns: dict[str, list] = {"input_ids": [], "token_type_ids": [], "length": []}
+    for row, context in zip(rows, contexts, strict=True):
+        inputs, segments = [], []
+        for _ in row.choices:
+            choice = next(choices)
+            context_tokens = context[: max(0, capacity - len(choice))]
+            inputs.append(np.array([cls, *context_tokens, sep, *choice[:capacity], sep], np.int32))
+            segments.append((np.arange(len(inputs[-1])) >= len(context_tokens) + 2).astype(np.int8))
+        columns["input_ids"].append(inputs)
+        columns["token_type_ids"].append(segments)
+        columns["length"].append(max(map(len, inputs)))
+    if any(row.label is not None for row in rows):
+        columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
+    return datasets.Dataset.from_dict(columns)
+
+
+class ChoiceCollator:
+    """Makes a batch of rows: tensors (B, C, L), `choices` (B,), and `labels` (B,) where the rows have them.
+
+    A row with fewer choices than another is filled up with inputs of one token, which count in no loss.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.pad: Any = tokenizer.pad_token_id
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        counts = [len(row["input_ids"]) for row in rows]
+        most = max(counts)
+        ids, types = [], []
+        for row, count in zip(rows, counts, strict=True):
+            ids += [*row["input_ids"], *([[self.pad]] * (most - count))]
+            types += [*row["token_type_ids"], *([[0]] * (most - count))]
+
+        padded = pad_inputs(ids, self.pad, torch.device("cpu"), types)  # (B · C, L)
+        batch = {name: values.unflatten(0, (len(rows), most)) for name, values in padded.items()}
+        batch["choices"] = torch.tensor(counts)
+        if "labels" in rows[0]:
+            batch["labels"] = torch.tensor([row["labels"] for row in rows])
+        return batch

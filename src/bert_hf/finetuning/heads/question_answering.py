@@ -1,0 +1,147 @@
+"""Answers to questions: the start and the end of an answer in a context (Devlin et al. 2019, sections 4.2 and 4.3)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from transformers import AutoModelForQuestionAnswering
+
+from bert_hf.data.text.tables import Row
+from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
+from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, WindowShape, make_windows
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels
+from bert_hf.finetuning.losses import span_cross_entropies
+from bert_hf.finetuning.rows.questions import Question, question_rows, questions_of_rows
+
+
+class QuestionAnsweringHead(Head):
+    """The answer to a question in its context, or none.
+
+    The loss of a window is the sum of the cross entropies of start and end, each a choice among its tokens; a window
+    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`.
+
+    Attributes:
+        threshold: of the null odds; None: every question has an answer.
+    """
+
+    name = "question_answering"
+    auto_class = AutoModelForQuestionAnswering
+    architectures = ("ForQuestionAnswering",)
+    new_layers = ("qa_outputs.",)
+    pipeline_tag = "question-answering"
+    extra_columns = ("in_context", "limits")
+    option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+
+    @property
+    def n_best(self) -> int:
+        """Spans of a question that are kept at most."""
+        return self.option("n_best_size", 20)
+
+    # ---- rows
+
+    def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
+        yield from question_rows(path, encoding)
+
+    def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[Question]:
+        return questions_of_rows(rows, answers_are=labels)
+
+    def describe_rows(self, rows: list[Question]) -> str:
+        answered = sum(bool(question.answers) for question in rows)
+        return f"{len(rows):,} questions, {answered:,} of them with an answer"
+
+    # ---- features
+
+    def encode(self, rows: list[Question]) -> Windows:
+        stride = self.option("doc_stride", self.length // 3)
+        query = self.option("max_query_length", min(64, self.length // 2))
+        return make_windows(rows, self.tokenizer, WindowShape(self.length, stride, query))
+
+    def collator(self) -> WindowCollator:
+        return WindowCollator(self.tokenizer)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        return {"num_labels": 2}
+
+    def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
+        logits = outputs["start_logits"], outputs["end_logits"]
+        return span_cross_entropies(*logits, inputs["attention_mask"], inputs["labels"])
+
+    # ---- predictions
+
+    def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
+        logits = outputs["start_logits"], outputs["end_logits"]
+        where = inputs["in_context"], inputs["limits"]
+        return tuple(best_spans(*logits, *where, self.n_best, self.option("max_answer_length", 30)))
+
+    def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
+        """Return the best spans of each question."""
+        return list(decode(encoded, kept, self.n_best))
+
+    def columns(self) -> tuple[str, ...]:
+        return ("answer", "score")
+
+    def added_columns(self, rows: list[Question], predictions: list[Prediction]) -> list[dict[str, Any]]:
+        added = []
+        for prediction in predictions:
+            none = prediction.text(self.threshold) == ""
+            span = prediction.null if none else prediction.spans[0]
+            score = dict(prediction.ranked(with_null=self.threshold is not None))[span]
+            added.append({"answer": span.text, "score": score})
+        return added
+
+    # ---- metrics
+
+    def metric_names(self) -> tuple[str, ...]:
+        both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
+        with_best = self.is_new and self.given.get("version_2_with_negative", True)  # None: the rows decide
+        return ("best_f1", "best_exact", *both) if with_best else both
+
+    def metric(self) -> Any:
+        from bert_hf.finetuning.metrics.evaluated import QuestionAnswering  # loads `evaluate`
+
+        return QuestionAnswering()
+
+    def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:
+        threshold = self.threshold
+        if threshold is None and not self.is_new and not self.trained and not all(each.answers for each in rows):
+            threshold = 0.0  # as the stock examples, which do not record theirs
+        return {
+            "predictions": [
+                {"id": each.question.id, "prediction_text": each.text(threshold), "no_answer_probability": 0.0}
+                for each in predictions
+            ],
+            "references": [
+                {
+                    "id": question.id,
+                    "answers": [{"text": text, "answer_start": start} for text, start in question.answers or ()],
+                }
+                for question in rows
+            ],
+        }
+
+    def table(self, rows: list[Question], predictions: list[Prediction]) -> str:
+        return f"{len(rows):,} questions"
+
+    # ---- what the configuration records
+
+    def record(self) -> dict[str, Any]:
+        # The threshold also where there is none: the checkpoint may have that of another run
+        given = {"null_score_diff_threshold": self.given.get("null_score_diff_threshold")}
+        options = super().record()[TRAINED_ON] | given
+        return {TRAINED_ON: options, "null_score_diff_threshold": self.threshold}
+
+    def restore(self, config: Any) -> None:
+        self.threshold = getattr(config, "null_score_diff_threshold", None)
+
+
+def null_odds(predictions: Sequence[Prediction]) -> dict[str, float]:
+    """Return the null odds of each question, by id."""
+    return {prediction.question.id: prediction.null_odds for prediction in predictions}
+
+
+def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Return the texts of the gold answers of each question, by id."""
+    return {question.id: [answer.text for answer in question.answers or ()] for question in questions}
+

@@ -1,0 +1,1 @@
+"""The metrics of each head, as `evaluate.Metric`."""

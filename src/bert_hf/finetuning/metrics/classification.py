@@ -1,0 +1,185 @@
+"""Metrics of classes, of several labels per row and of numbers, computed by scikit-learn and scipy.
+
+The metrics that GLUE reports for each task: Wang et al. 2019, table 1.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
+
+from bert_hf.console import format_table
+
+# The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
+CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
+MULTI_LABEL = ("micro_f1", "macro_f1", "accuracy")
+RANKING = "average_precision"  # of two classes, from scores
+THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
+_FEW_CLASSES = 10  # up to which the confusion matrix is printed
+CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
+_BINS = 15  # of the confidence, as in Guo et al. 2017
+
+
+def positive_scores(logits: np.ndarray) -> np.ndarray:
+    """(N,) the probability of class 1 of two, in float64."""
+    logits = logits.astype(np.float64)
+    return expit(logits[:, 1] - logits[:, 0])
+
+
+def predicted_classes(logits: np.ndarray, threshold: float | None = None) -> np.ndarray:
+    """(N,) class ids: of the highest logit; with a threshold, class 1 where its probability reaches that."""
+    if threshold is None:
+        return np.argmax(logits, axis=-1)
+    return (positive_scores(logits) >= threshold).astype(np.int64)
+
+
+def classification_metrics(
+    predictions: np.ndarray,
+    references: np.ndarray,
+    logits: np.ndarray | None = None,
+    combined: bool = False,
+    with_rates: bool = False,
+) -> dict[str, float]:
+    """Return accuracy, F1 and Matthews correlation; of two classes and with logits also the average precision.
+
+    F1 is that of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
+
+    Args:
+        predictions, references: (N,) class ids.
+        logits: (N, C), where they are known.
+        combined: add `combined_score`, the mean of accuracy and F1.
+        with_rates: add the rates of class 1 of two (see `positive_rates`).
+    """
+    classes = 1 + int(max(predictions.max(), references.max())) if logits is None else logits.shape[-1]
+    averaging: Any = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
+    metrics = {
+        "accuracy": float(accuracy_score(references, predictions)),
+        "f1": float(f1_score(references, predictions, **averaging)),
+        "matthews_correlation": float(matthews_corrcoef(references, predictions)),
+    }
+
+    if combined:
+        metrics["combined_score"] = (metrics["accuracy"] + metrics["f1"]) / 2
+    if classes == 2 and logits is not None:
+        scores = logits[:, 1] - logits[:, 0]
+        metrics[RANKING] = float(average_precision_score(references, scores)) if np.any(references) else 0.0
+    if with_rates:
+        metrics |= positive_rates(predictions == 1, references == 1)
+    return metrics
+
+
+def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
+    """False-positive rate, recall and precision; 0 where there are no rows to count."""
+    pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
+    shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]
+    return dict(zip(THRESHOLD_METRICS, shares, strict=True))
+
+
+def probability_metrics(logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Brier score and expected calibration error.
+
+    The Brier score is the mean squared error of the probability of class 1 or, of more classes, summed over them. The
+    calibration error is the mean distance of confidence and accuracy in 15 bins of the confidence (Guo et al. 2017).
+    """
+    probabilities = softmax(logits.astype(np.float64), axis=-1)
+    errors = (probabilities - np.eye(logits.shape[-1])[targets]) ** 2
+    confidences, accuracies, shares = reliability(logits, targets)
+    return {
+        "brier_score": float(errors[:, 1:].sum(1).mean() if logits.shape[-1] == 2 else errors.sum(1).mean()),
+        "calibration_error": float(np.sum(shares * np.abs(confidences - accuracies))),
+    }
+
+
+def reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(3, bins) mean confidence, accuracy and share of all rows of the bins that have rows."""
+    probabilities = softmax(logits.astype(np.float64), axis=-1)
+    confidence, right = probabilities.max(-1), probabilities.argmax(-1) == targets
+    bin_of_row = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+
+    counts = np.bincount(bin_of_row, minlength=_BINS)
+    means = [np.bincount(bin_of_row, values, _BINS) / np.maximum(counts, 1) for values in (confidence, right)]
+    return np.stack([*means, counts / len(targets)])[:, counts > 0]
+
+
+# ---- several labels per row
+
+
+def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = None) -> np.ndarray:
+    """Return (N, C) 1 where the probability of a label reaches its threshold, by default 0.5, else 0."""
+    least = 0.5 if thresholds is None else np.asarray(thresholds)
+    return (expit(logits.astype(np.float64)) >= least).astype(np.int64)
+
+
+def multi_label_metrics(
+    predictions: np.ndarray, references: np.ndarray, names: Sequence[str] = ()
+) -> dict[str, float]:
+    """Return micro F1, macro F1, the share of rows all of whose labels are right, and F1 of each label.
+
+    Args:
+        predictions, references: (N, C) of 0 and 1.
+        names: of the labels, for `f1_NAME`.
+    """
+    predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
+    each = f1_score(references, predictions, average=None, zero_division=0)
+    return {
+        "micro_f1": float(f1_score(references, predictions, average="micro", zero_division=0)),
+        "macro_f1": float(np.mean(each)),
+        "accuracy": float((predictions == references).all(1).mean()),
+        **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(each), strict=False)},
+    }
+
+
+def label_table(references: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> str:
+    """Return one line per label: rows that have it, rows predicted to have it, precision, recall, F1."""
+    rows = [["label", "rows", "predicted", "precision", "recall", "F1"]]
+    for name, own, said in zip(names, references.T == 1, predictions.T == 1, strict=True):
+        rates = positive_rates(said, own)
+        f1 = float(f1_score(own, said, zero_division=0))
+        shares = (f"{value:.4f}" for value in (rates["precision"], rates["recall"], f1))
+        rows.append([name, f"{own.sum():,}", f"{said.sum():,}", *shares])
+    return "\n".join(format_table(rows))
+
+
+# ---- numbers
+
+
+def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    """Return Pearson and Spearman correlation, their mean, and the root mean squared error.
+
+    Args:
+        scores: (N,) or (N, 1) predicted numbers.
+        references: (N,).
+    """
+    predictions = np.ravel(scores).astype(np.float64)
+    references = np.asarray(references, np.float64)
+    pearson = _correlation(pearsonr, references, predictions)
+    spearman = _correlation(spearmanr, references, predictions)
+    rmse = float(np.sqrt(np.mean((predictions - references) ** 2)))
+    return {"pearson": pearson, "spearmanr": spearman, "combined_score": (pearson + spearman) / 2, "rmse": rmse}
+
+
+def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.ndarray) -> float:
+    """A correlation of scipy; 0 where one side is constant or there is one row only (scipy: NaN and a warning)."""
+    if len(references) < 2 or np.ptp(references) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    with warnings.catch_warnings():  # predictions that differ in the last bits only
+        warnings.simplefilter("ignore", NearConstantInputWarning)
+        return float(coefficient(predictions, references).statistic)
+
+
+def metric_title(name: str, labels: Sequence[str]) -> str:
+    """`F1 of 'spam'` of two classes, `matthews correlation`."""
+    return f"F1 of {labels[1]!r}" if name == "f1" and len(labels) == 2 else name.replace("_", " ")
+
+
+def confusion(references, predictions, names: Sequence[str]) -> str:
+    """The confusion matrix as text: one row per true class, one column per predicted class; "" of many classes."""
+    if not 0 < len(names) <= _FEW_CLASSES:
+        return ""
+    matrix = confusion_matrix(references, predictions, labels=range(len(names)))
+    rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
+    return "\n".join(format_table([["true \\ predicted", *names], *rows]))

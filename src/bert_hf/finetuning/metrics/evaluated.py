@@ -1,0 +1,175 @@
+"""The metrics of each head as modules of the `evaluate` library, and further metrics by name.
+
+    >>> from bert_hf.finetuning.metrics.evaluated import Classification
+    >>> Classification().compute(predictions=[1, 0, 1], references=[1, 0, 0])["f1"]
+    0.6666666666666666
+
+They need no network and no file, and may be used in `evaluate.combine`.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import evaluate
+import numpy as np
+from datasets import Features, Sequence as Several, Value
+
+from bert_hf.errors import InputError, first_line
+from bert_hf.finetuning.metrics.classification import (
+    classification_metrics,
+    multi_label_metrics,
+    probability_metrics,
+    regression_metrics,
+)
+from bert_hf.finetuning.metrics.entities import tagging_metrics
+from bert_hf.finetuning.metrics.squad import official_metrics
+
+_SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JMLR 12"
+_INPUTS = "Args: predictions and references, one entry for each row."
+
+
+class _Metric(evaluate.Metric):
+    """A metric that keeps its inputs in memory."""
+
+    description = ""
+    citation = _SKLEARN
+    inputs: Mapping[str, Any] = {}
+
+    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
+        super().__init__(config_name, keep_in_memory, **named)
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=self.description,
+            citation=self.citation,
+            inputs_description=_INPUTS,
+            features=Features(self.inputs),
+        )
+
+
+class Classification(_Metric):
+    """Accuracy, F1 and Matthews correlation of class ids; with `logits` average precision and calibration, too.
+
+    `combined` adds the mean of accuracy and F1 (GLUE's MRPC and QQP), `with_rates` the rates of class 1 of two.
+    """
+
+    description = "Accuracy, F1 (of class 1 of two classes, else macro F1) and Matthews correlation of classes."
+    inputs = {"predictions": Value("int64"), "references": Value("int64")}
+
+    def _compute(
+        self,
+        predictions: Any,
+        references: Any,
+        logits: np.ndarray | None = None,
+        combined: bool = False,
+        with_rates: bool = False,
+    ) -> dict[str, float]:
+        predictions, references = np.asarray(predictions), np.asarray(references)
+        metrics = classification_metrics(predictions, references, logits, combined=combined, with_rates=with_rates)
+        return metrics if logits is None else metrics | probability_metrics(logits, references)
+
+
+class MultiLabel(_Metric):
+    """Micro and macro F1, accuracy of whole rows, and F1 of each of the `names`, of rows of 0 and 1."""
+
+    description = "Micro F1, macro F1 and F1 of each label; a row is right (accuracy) if all of its labels are."
+    inputs = {"predictions": Several(Value("int64")), "references": Several(Value("int64"))}
+
+    def _compute(self, predictions: Any, references: Any, names: Sequence[str] = ()) -> dict[str, float]:
+        return multi_label_metrics(np.asarray(predictions), np.asarray(references), names)
+
+
+class Regression(_Metric):
+    """Correlations and root mean squared error of numbers."""
+
+    description = "Pearson and Spearman correlation, their mean, and the root mean squared error."
+    inputs = {"predictions": Value("float64"), "references": Value("float64")}
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return regression_metrics(np.asarray(predictions), np.asarray(references))
+
+
+class TokenClassification(_Metric):
+    """Precision, recall and F1 of entities, as conlleval computes them, and accuracy of the labels."""
+
+    description = "Precision, recall and F1 of entities by their words and type, and of each type, as conlleval."
+    citation = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
+    inputs = {"predictions": Several(Value("string")), "references": Several(Value("string"))}
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return tagging_metrics(references, predictions)
+
+
+class QuestionAnswering(_Metric):
+    """SQuAD's exact match and F1, in percent; inputs as of `squad_v2` of the `evaluate` library."""
+
+    description = "Exact match and F1 over words of answers, of all questions, and of those with and without answer."
+    citation = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
+    inputs = {
+        "predictions": {
+            "id": Value("string"),
+            "prediction_text": Value("string"),
+            "no_answer_probability": Value("float64"),
+        },
+        "references": {
+            "id": Value("string"),
+            "answers": Several({"text": Value("string"), "answer_start": Value("int32")}),
+        },
+    }
+
+    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
+        gold = {each["id"]: list(each["answers"]["text"]) for each in references}
+        return official_metrics(gold, {each["id"]: each["prediction_text"] for each in predictions}, **options)
+
+
+class MultipleChoice(_Metric):
+    """Accuracy of the numbers of choices."""
+
+    description = "Share of the rows whose right choice is predicted."
+    inputs = {"predictions": Value("int64"), "references": Value("int64")}
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
+
+
+# ---- further metrics
+
+
+def load_metrics(names: Sequence[Any], config: str | None = None) -> list[Any]:
+    """Return metrics by their names: a local folder or script, or an id of the Hub, whose code then runs here.
+
+    Args:
+        names: names, or metrics, which stay as they are.
+        config: configuration of the metrics that have one of this name, such as `multilabel`.
+    """
+    metrics = []
+    for name in names:
+        if not isinstance(name, str):
+            metrics.append(name)
+            continue
+        try:
+            metrics.append(evaluate.load(name, config, keep_in_memory=True))
+        except Exception as error:  # a missing file, the network, or anything that the script raises
+            remedy = "give a folder or script of the evaluate library, or check the id and the network"
+            raise InputError(f"metric cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
+    return metrics
+
+
+def compute_further(metrics: Sequence[Any], inputs: Mapping[str, Any], classes: int) -> dict[str, float]:
+    """Return the numbers that metrics give, by name; macro averages of more than two classes."""
+    results: dict[str, float] = {}
+    for metric in metrics:
+        options = {}
+        if classes > 2 and "average" in inspect.signature(metric._compute).parameters:
+            options["average"] = "macro"
+        try:
+            computed = metric.compute(**inputs, **options)
+        except Exception as error:  # whatever the metric raises
+            raise InputError(
+                f"metric fails on these rows: {first_line(error)}", where=metric.name, remedy="give another metric"
+            ) from None
+        for name, value in (computed or {}).items():
+            if isinstance(value, int | float | np.number):
+                results[f"{metric.name}_{name}" if name in results else name] = float(value)
+    return results

@@ -1,0 +1,155 @@
+"""Computes SQuAD's official metrics: exact match, F1, and the best thresholds of the no-answer odds.
+
+The algorithm of the official script (rajpurkar/SQuAD-explorer @ 13f82e35, evaluate-v2.0.py), with one difference: a
+question without a prediction counts 0 here, as in the script of version 1.1, where that of 2.0 fails or leaves it out.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bert_hf.console import shorten_list
+from bert_hf.errors import InputError, print_to_stderr
+from bert_hf.finetuning.rows.questions import read_by_id, read_questions
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+# ---- one answer
+
+
+def normalized(answer: str) -> str:
+    """The answer without case, ASCII punctuation, articles and repeated spaces.
+
+    >>> normalized("The  U.S.-based band")
+    'usbased band'
+    """
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
+    """(exact match, F1 over words) of a prediction, each the maximum over the gold answers.
+
+    Args:
+        prediction: "" where the model finds no answer.
+        gold: all gold answers; none: "" is the right prediction.
+    """
+    answers = [answer for answer in map(normalized, gold) if answer] or [""]
+    words = normalized(prediction)
+    return max(float(words == answer) for answer in answers), max(_f1(words.split(), a.split()) for a in answers)
+
+
+def _f1(words: list[str], gold: list[str]) -> float:
+    if not words or not gold:
+        return float(words == gold)
+
+    shared = (Counter(words) & Counter(gold)).total()
+    if shared == 0:
+        return 0.0
+    precision = shared / len(words)
+    recall = shared / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+# ---- all questions
+
+
+def official_metrics(
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+    answer_nothing: float = 0.0,
+) -> dict[str, float]:
+    """The metrics under the names and in the order of the official script, in percent.
+
+    Args:
+        gold: gold answers by question id, at least one question; an empty list: the question has no answer.
+        predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
+        odds: by question id, the odds of no answer; needed for every prediction. They add
+            `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+        threshold: a question whose odds exceed it counts as predicted "".
+        answer_nothing: see `best_threshold`.
+
+    Returns:
+        `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, if there are such questions; `best_…`.
+    """
+    predicted = [name for name in gold if name in predictions]
+    raw = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
+
+    scores = dict(raw)
+    if odds is not None:  # above the threshold "" counts as predicted, which is correct if there is no answer
+        scores |= {name: (right := float(not gold[name]), right) for name in predicted if odds[name] > threshold}
+
+    metrics = _means(scores, list(gold))
+    for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
+        names = [name for name, answers in gold.items() if bool(answers) == wanted]
+        if names:
+            metrics |= {prefix + metric: value for metric, value in _means(scores, names).items()}
+
+    if odds is not None:
+        for number, metric in enumerate(("exact", "f1")):
+            column = {name: pair[number] for name, pair in raw.items()}
+            best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
+            metrics |= {f"best_{metric}": 100.0 * best / len(gold), f"best_{metric}_thresh": at}
+    return metrics
+
+
+def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
+    """Means over these questions, in percent; those without a score count 0."""
+    pairs = [scores.get(name, (0.0, 0.0)) for name in names]
+    exact = sum(pair[0] for pair in pairs)
+    f1 = sum(pair[1] for pair in pairs)
+    return {"exact": 100.0 * exact / len(names), "f1": 100.0 * f1 / len(names), "total": len(names)}
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float],
+    answer_nothing: float = 0.0,
+) -> tuple[float, float]:
+    """(sum of the scores, threshold) at the best threshold: questions whose odds exceed it count as predicted "".
+
+    As in the official script, questions enter one by one in ascending order of their odds, also those of equal odds,
+    which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer nothing,
+    whatever the odds are.
+
+    Args:
+        scores: of the predicted questions, by id.
+        answer_nothing: the threshold that is returned where it is best to answer nothing.
+    """
+    total = float(sum(not gold[name] for name in scores))  # nothing is answered
+    best, at = total, answer_nothing
+
+    for name in sorted(odds, key=lambda name: odds[name]):
+        if name not in scores:
+            continue
+        if gold[name]:
+            total += scores[name]
+        elif predictions[name]:
+            total -= 1
+        if total > best:
+            best, at = total, odds[name]
+    return best, at
+
+
+def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
+    """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0."""
+    questions = read_questions([data], check_answers=False)
+    texts = read_by_id(predictions, str)
+    chances = None if odds is None else read_by_id(odds, float, int)
+
+    if missing := [question.id for question in questions if question.id not in texts]:
+        count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0"
+        print_to_stderr(f"warning: {predictions}: {count}: {shorten_list(missing)}")
+    for question in questions:
+        if chances is not None and question.id in texts and question.id not in chances:
+            remedy = "give the odds of every question that has a prediction"
+            raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
+
+    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
+    return official_metrics(gold, texts, chances, threshold)

@@ -1,0 +1,1 @@
+"""Labelled rows: read from files and the Hub, split into parts, grouped by near-duplicates."""

@@ -1,0 +1,419 @@
+"""Reads labelled texts or text pairs from tables, folders and the Hub.
+
+    rows = read_labelled(["comments.csv"])
+    print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
+
+A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bert_hf.console import logger, shorten_list
+from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.readers import KINDS, read_lines
+from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, list_cell, read_rows, text_of, usual_column
+from bert_hf.errors import InputError, did_you_mean
+
+# Values of `BertConfig.problem_type`
+REGRESSION, CLASSES, MULTIPLE = "regression", "single_label_classification", "multi_label_classification"
+Label = Any  # a name, or a number as it is written in the file; where a row may have several labels, a tuple of names
+_PAIR_NAMES = (
+    ("text", "text_pair"), ("text", "textpair"), ("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"),
+    ("question", "answer"), ("question", "context"), ("query", "document"), ("claim", "evidence"),
+)  # fmt: skip
+_TABLES = tuple(set(KINDS) - {".txt", ".tsv"})
+_MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows of each
+
+
+class Columns(NamedTuple):
+    """The columns of labelled rows: those that the user named (None: found by their names), or those that are read.
+
+    `names` are all columns of the rows that were read; `slice` is the one of --slice_column, `labels` are those of
+    --label_columns, each of which says by 0 or 1 whether a row has the label of that name.
+    """
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    names: tuple[str, ...] = ()
+    slice: str | None = None
+    labels: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """`text: sentence1, pair: sentence2, label: score`."""
+        columns = {"text": self.text, "pair": self.pair, "label": self.label}
+        columns["labels"] = f"{len(self.labels)} columns" if self.labels else None
+        return ", ".join(f"{part}: {name}" for part, name in columns.items() if name is not None)
+
+
+@dataclass
+class LabelledTexts:
+    """Rows: N texts or pairs of texts, and their labels by name.
+
+    Attributes:
+        texts: (N,) the texts, or the first ones of pairs.
+        labels: (N,) names of classes, or numbers as they are written in the file, or tuples of names where a row may
+            have several labels; None: the rows have no labels.
+        places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
+        pairs: (N,) the second texts; None: the rows are single texts.
+        slices: (N,) the values of --slice_column; empty without it.
+    """
+
+    texts: list[str]
+    labels: list[Label] | None
+    places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
+    pairs: list[str] | None = None
+    columns: Columns = field(default=Columns(), compare=False)
+    slices: list[str] = field(default_factory=list, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
+        """Selects rows by index."""
+        values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs", "slices")}
+        taken = {name: [own[row] for row in rows] for name, own in values.items() if own}
+        return replace(self, **taken)
+
+    def with_names(self, names: Sequence[str]) -> "LabelledTexts":
+        """The rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
+        if self.labels is None or any(as_number(name) is not None for name in names):
+            return self
+        by_number = {str(number): name for number, name in enumerate(names)}
+
+        def named(label: Label) -> Label:
+            return tuple(map(named, label)) if isinstance(label, tuple) else by_number.get(label, label)
+
+        return replace(self, labels=list(map(named, self.labels)))
+
+    def joined(self) -> list[str]:
+        """(N,) one string per row, for counting words: the two texts of a pair on two lines."""
+        if self.pairs is None:
+            return self.texts
+        return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
+
+    def class_names(self) -> list[Label]:
+        """Return (N,) the labels."""
+        if self.labels is None:
+            remedy = "label the rows, or pass --label_column"
+            raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
+        return self.labels
+
+    def check_classes(self, may_be_numbers: bool) -> None:
+        """Check that there are two or more classes; unless they may be, that they are not measured numbers."""
+        labels = {name for label in self.class_names() for name in names_of(label)}
+        if any(isinstance(label, tuple) for label in self.class_names()):
+            if not labels:
+                raise InputError("no row has a label", where=self.file(), remedy="check the column of the labels")
+            return
+        if len(labels) < 2:
+            raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
+
+        similar: dict[str, str] = {}
+        for row, label in enumerate(self.class_names()):
+            other = similar.setdefault(label.casefold(), label)
+            if label != other:
+                place = ":".join(map(str, filter(None, self.places[row])))
+                logger.info(f"! {place}: label {label!r} is another class than {other!r}; make them equal in the file")
+                break
+
+        numbers = [as_number(label) for label in labels]
+        if not may_be_numbers and None not in numbers and any(number != round(number or 0) for number in numbers):
+            remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
+            raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """Checks that each label is one of these."""
+        known = set(names)
+        for number, label in enumerate(self.labels or ()):
+            for name in names_of(label):
+                if name not in known:
+                    raise unknown_label(name, names, *self.places[number])
+
+    def numbers(self) -> np.ndarray:
+        """(N,) the labels of a regression, in float64."""
+        numbers = [as_number(label) for label in self.class_names()]
+        if None in numbers:
+            row = numbers.index(None)
+            what = f"label {self.class_names()[row]!r} is not a number"
+            where, line = self.places[row]
+            raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
+        return np.array(numbers, np.float64)
+
+    def targets(self, names: Sequence[str]) -> np.ndarray:
+        """Return (N,) class ids, where `names` are the classes by id; without names the numbers of a regression.
+
+        Of rows with several labels: (N, C) float32, 1 for each label of a row and 0 for the others.
+        """
+        if not names:
+            return self.numbers()
+        ids = {name: number for number, name in enumerate(names)}
+        if any(isinstance(label, tuple) for label in self.class_names()):
+            targets = np.zeros((len(self), len(names)), np.float32)
+            for row, label in enumerate(self.class_names()):
+                targets[row, [ids[name] for name in label]] = 1
+            return targets
+        return np.array([ids[label] for label in self.class_names()])
+
+    def file(self) -> str:
+        """First source file, for error messages."""
+        return self.places[0][0]
+
+    def line(self, problem_type: str | None = None) -> str:
+        """One line about the rows: columns, number, classes or the range of numbers.
+
+        text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
+        """
+        rows = f"{len(self):,} rows"
+        parts = [", ".join(filter(None, [str(self.columns), rows]))]
+        if self.labels is None:
+            parts.append("no labels")
+        elif problem_type == REGRESSION:
+            numbers = self.numbers()
+            parts.append(f"from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}")
+        else:
+            parts.append(count_classes(self.labels))
+        return "; ".join(parts)
+
+
+def names_of(label: Label) -> tuple[str, ...]:
+    """Return the names of a label: of several, or of one."""
+    return label if isinstance(label, tuple) else (label,)
+
+
+def count_classes(labels: Sequence[Label]) -> str:
+    """Return `spam 1,005, ham 951`, or `151 classes of 30 to 100 rows`; names that are numbers are quoted."""
+    counts = Counter(name for label in labels for name in names_of(label))
+    if len(counts) > _MOST_COUNTED:
+        return f"{len(counts):,} classes of {min(counts.values()):,} to {max(counts.values()):,} rows"
+    quoted = {name: name if as_number(name) is None else repr(name) for name in counts}
+    return ", ".join(f"{quoted[name]} {count:,}" for name, count in counts.most_common())
+
+
+def unknown_label(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
+    """An error about a label that no training row has."""
+    near = did_you_mean(label, labels) or f"the known ones: {', '.join(labels[:10])}; "
+    return InputError(f"unknown label {label!r}", where=where, line=line, remedy=f"{near}fix or remove the row")
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number, or the one that a string holds; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+# ---- files and folders
+
+
+def read_labelled(
+    files: list[str], named: Columns | None = None, encoding: str | None = None, needs_labels: bool = True
+) -> LabelledTexts:
+    """Read labelled texts from tables and from folders with a subfolder of text files for each class.
+
+    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged; of
+    rows without labels all are kept, so that each gets its prediction.
+    """
+    named = named or Columns()
+    rows = rows_of_files(files, encoding, named.names)
+    return without_empty(labelled_rows(rows, named, "needed" if needs_labels else "optional"))
+
+
+def rows_of_files(files: list[str], encoding: str | None = None, names: tuple[str, ...] = ()) -> list[Row]:
+    """Return the rows of files and folders, each of which has some; a later file may lack the header of the first."""
+    rows: list[Row] = []
+    for path in expand(files, folders=True):
+        before = len(rows)
+        rows += file_texts(path, encoding, names)
+        if len(rows) == before:
+            raise InputError("contains no rows", where=path, remedy="give a file with rows")
+        names = tuple(rows[0].values)
+    return rows
+
+
+def file_texts(
+    path: str, encoding: str | None = None, names: tuple[str, ...] = (), whole: bool = False
+) -> Iterator[Row]:
+    """Yield the rows of a table, the lines of a plain text, or the texts of a folder's files.
+
+    Args:
+        names: the columns of another file, which this one has, too, if it lacks a header.
+        whole: a plain text is one row, as each file of a folder is.
+    """
+    is_plain = Path(path).is_dir() or kind_of(path) not in (*_TABLES, ".tsv")
+    if Path(path).is_dir():
+        yield from _folder_rows(Path(path), encoding)
+    elif is_plain and whole:
+        yield _whole_file(Path(path), encoding)
+    elif is_plain and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
+        yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
+    else:
+        yield from read_rows(path, encoding, names)
+
+
+def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
+    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
+    found = False
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        inside = file.relative_to(folder).parts
+        if any(part.startswith(".") for part in inside) or kind_of(str(file)) in _TABLES:
+            continue
+        found = True
+        row = _whole_file(file, encoding)
+        yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
+    if not found:
+        remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
+        raise InputError("contains no texts", where=folder, remedy=remedy)
+
+
+def _whole_file(file: Path, encoding: str | None) -> Row:
+    text = "\n".join(line for _, line in read_lines(file, encoding))
+    return Row({"file": str(file), "text": text}, str(file), 1)
+
+
+# ---- rows
+
+
+def labelled_rows(
+    rows: list[Row],
+    named: Columns,
+    labels_are: Literal["needed", "optional", "ignored"] = "needed",
+    separator: str | None = None,
+    problem_type: str | None = None,
+) -> LabelledTexts:
+    """Return texts and labels of rows, whose columns are named, or found by their usual names.
+
+    A row has several labels where its cell is a list, `separator` is given, or each label has a column of its own.
+    """
+    columns = find_columns(rows[0], named, labels_are)
+
+    labels: list[Label] | None = None
+    if labels_are == "ignored":
+        pass
+    elif columns.labels:
+        labels = [_flagged_labels(row, columns.labels) for row in rows]
+    elif columns.label is not None:
+        several = problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None
+        read = functools.partial(_several_labels, separator=separator) if several else _label_name
+        labels = [read(row, columns.label) for row in rows]
+        labels = None if labels_are == "optional" and not any(labels) else labels
+        if labels is not None and "" in labels:
+            raise _missing_labels(rows, labels, columns.label)
+
+    return LabelledTexts(
+        texts=_texts(rows, str(columns.text)),
+        labels=labels,
+        places=[(row.where, row.line) for row in rows],
+        pairs=None if columns.pair is None else _texts(rows, columns.pair),
+        columns=columns,
+        slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
+    )
+
+
+def _missing_labels(rows: list[Row], labels: list[Label], column: str) -> InputError:
+    missing = [row for row, label in zip(rows, labels, strict=True) if not label]
+    lines = shorten_list([f"line {row.line}" for row in missing if row.line])
+    what = f"{len(missing):,} of {len(rows):,} rows have no {column!r}: {lines}"
+    return missing[0].error(what.removesuffix(": "), "label them or remove them")
+
+
+def _texts(rows: list[Row], column: str) -> list[str]:
+    """The texts in a column without white space at their ends; "" for null."""
+    return [(text_of(row, column) or "").strip() for row in rows]
+
+
+def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Columns:
+    """Return the columns of text, second text and label, by the first row."""
+    needs_label = labels_are == "needed"
+    columns = tuple(row.values)
+    flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
+    flags["--slice_column"] = named.slice
+    label_flags = [("--label_columns", name) for name in named.labels]
+    for flag, name in [*flags.items(), *label_flags]:
+        optional = flag in ("--label_column", "--label_columns") and not needs_label
+        if name is not None and name not in columns and not optional:
+            remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
+            raise row.header_error(f"no column {name!r}", remedy)
+
+    text, pair = named.text, named.pair
+    label = named.label or usual_column([name for name in columns if name not in (text, pair)], LABEL_NAMES)
+    if label not in columns or named.labels:
+        label = None
+    labels = named.labels if all(name in columns for name in named.labels) else ()
+    if label is None and needs_label and not labels:
+        raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
+
+    free = {name: value for name, value in row.values.items() if name not in (label, pair, *labels)}
+    by_name = {name.lower(): name for name in free}
+    pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
+    if text is None and pair is None and len(pairs) == 1:
+        text, pair = pairs[0]
+    text = text or choose_column(row._replace(values=free), only_strings=False)
+    return Columns(text, pair, label, columns, named.slice, labels)
+
+
+def _label_name(row: Row, column: str) -> str:
+    """Return the name of a row's label on one line, as cards and predictions need it.
+
+    "1" for 1, 1.0 and " 1"; "a b" for "a\\n\\n b"; "" for null, NaN and blanks.
+    """
+    value = row.values.get(column)
+    if isinstance(value, list | dict):
+        remedy = "give each row one label, or every row a list of labels"
+        raise row.error(f"{column!r} is neither a name nor a number", remedy)
+    return _one_line(value)
+
+
+def _one_line(value: Any) -> str:
+    if value is None or value != value:  # NaN is not equal to itself
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return " ".join(str(value).split())
+
+
+def _several_labels(row: Row, column: str, separator: str | None) -> tuple[str, ...]:
+    """Return the labels of a row, each once: of a list, or of a text between separators; none for null."""
+    value = row.values.get(column)
+    parts = list_cell(value)
+    if parts is None:
+        if isinstance(value, dict):
+            raise row.error(f"{column!r} is not a list of labels", "give each row a list, or pass --label_separator")
+        parts = [] if value is None else str(value).split(separator) if separator else [value]
+    return tuple(dict.fromkeys(filter(None, map(_one_line, parts))))
+
+
+_FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
+
+
+def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns whose cell is 1 or true."""
+    flags = {column: _FLAGS.get(_one_line(row.values.get(column)).lower()) for column in columns}
+    for column, flag in flags.items():
+        if flag is None:
+            value = row.values.get(column)
+            raise row.error(f"{value!r} in label column {column!r} is neither 0 nor 1", "fix or remove the row")
+    return tuple(column for column, flag in flags.items() if flag)
+
+
+def without_empty(rows: LabelledTexts) -> LabelledTexts:
+    """The rows that have a text, and both texts of a pair; all of them where they have no labels."""
+    complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
+    empty = len(rows) - len(complete)
+    if not complete:
+        raise InputError("all texts are empty", where=rows.file(), remedy="pass another --text_column")
+    if empty:
+        end = "" if rows.labels is None else " and are left out"
+        logger.info(f"{empty:,} of {len(rows):,} rows have no text{end}")
+    return rows if rows.labels is None else rows.take(complete)

@@ -1,0 +1,184 @@
+"""Splits rows into training, validation and test rows: near-duplicates in the same part, classes in proportion.
+
+    groups = near_duplicate_groups(rows.joined())
+    held = held_out(groups, percentage=10, seed=0, strata=row_strata(rows))      # (N,) booleans
+
+Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
+
+_MAX_FOLDS = 20  # of which some are held out: 15 % are three of them
+_MAX_BINS, _ROWS_PER_BIN = 10, 20  # of the numbers of a regression
+_MAX_BUNDLES = 200  # per class
+
+# ---- strata
+
+
+def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
+    """(N,) the class of each row: [1, 0, 1] of "spam", "ham", "spam".
+
+    Of a regression: its quantile bin, of at most ten, of 20 rows or more; equal numbers share a bin.
+    """
+    values = np.array(rows.class_names())
+    if regression:
+        numbers = rows.numbers()
+        bins = int(np.clip(len(numbers) // _ROWS_PER_BIN, 1, _MAX_BINS))
+        values = np.searchsorted(np.quantile(numbers, np.arange(1, bins) / bins), numbers)
+    return np.unique(values, return_inverse=True)[1]
+
+
+# ---- rows held out
+
+
+def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray, parts: int = 2) -> np.ndarray:
+    """(N,) bool, true for held-out rows: `percentage` % of the rows, whole groups, classes in proportion.
+
+    A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
+    every other class at least one group is held out, and one is not. No row is held out where all are in one group.
+
+    Args:
+        strata: (N,) class numbers 0, 1, ….
+        parts: that will have rows of every class: 3 where the rest will be split again.
+    """
+    share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
+    if percentage < 100 / _MAX_FOLDS:
+        share = Fraction(1, round(100 / percentage))
+    most = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # folds that can be made
+    count = min(share.denominator, most)
+    if count < 2:
+        return np.zeros(len(groups), bool)
+
+    fold_of_row = _folds(groups, strata, count, seed)
+    table = np.zeros((count, strata.max() + 1))  # rows of each class in each fold
+    np.add.at(table, (fold_of_row, strata), 1)
+
+    # The folds that together come closest to the share of each class, one after the other
+    chosen: list[int] = []
+    for number in range(1, max(1, round(count * share)) + 1):
+        target = table.sum(axis=0) * number / count
+        distances = np.abs(table[chosen].sum(axis=0) + table - target).sum(axis=1)
+        distances[chosen] = np.inf
+        chosen.append(int(distances.argmin()))
+    return _with_rare_classes(np.isin(fold_of_row, chosen), groups, strata, parts)
+
+
+def _folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
+    """(N,) the fold of each row, by StratifiedGroupKFold."""
+    state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    bundles = _bundles(groups, strata, state)
+    splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
+    fold_of_row = np.zeros(len(groups), np.int64)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        for fold, (_, rows) in enumerate(splitter.split(strata, strata, bundles)):
+            fold_of_row[rows] = fold
+    return fold_of_row
+
+
+def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomState) -> np.ndarray:
+    """(N,) groups, where rows that are alone in theirs form at most about 200 bundles of each class.
+
+    StratifiedGroupKFold places one group after the other, which takes minutes for 100,000 rows.
+    """
+    alone = np.bincount(groups)[groups] == 1
+    bundles = groups.copy()
+    for stratum in range(strata.max() + 1):
+        rows = state.permutation(np.flatnonzero(alone & (strata == stratum)))
+        size = max(1, len(rows) // _MAX_BUNDLES)
+        bundles[rows] = groups[rows][np.arange(len(rows)) // size * size]  # the number of its first row's group
+    return bundles
+
+
+def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
+    """`held`, so that every class of `parts` groups or more is on both sides, and no row of a rarer class is held."""
+    held = held.copy()
+    sizes = np.bincount(groups)
+    for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
+        class_groups = np.unique(groups[strata == stratum])
+        sides = held[strata == stratum]
+        smallest = class_groups[sizes[class_groups].argmin()]
+        if len(class_groups) < parts:
+            held[np.isin(groups, class_groups)] = False
+        elif not sides.any() or sides.all():
+            held[groups == smallest] = not sides.any()
+    return held
+
+
+# ---- parts
+
+
+def take(rows: Any, numbers: np.ndarray) -> Any:
+    """Selects rows by index: of a list, or of an object with a method `take`."""
+    if isinstance(rows, Sequence):
+        return [rows[number] for number in numbers]
+    return rows.take(numbers)
+
+
+def split_rows(
+    rows: Any,
+    groups: np.ndarray,
+    percentages: dict[str, float],
+    seed: int,
+    where: str,
+    strata_of: Callable[[Any], np.ndarray],
+) -> dict[str, Any]:
+    """`train` and the parts of these shares of all rows, which are held out one after the other: see `held_out`.
+
+    `strata_of` gives the strata of the rows that are left.
+    """
+    parts = {}
+    left = 100.0
+    for number, (name, percentage) in enumerate(percentages.items()):
+        strata = strata_of(rows)
+        held = held_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
+        if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
+            what = f"too few rows differ in their words to hold out {percentage:.3g} %"
+            raise InputError(what, where=where, remedy="give more rows, or --validation_file and --test_file")
+
+        parts[name] = take(rows, np.flatnonzero(held))
+        rows = take(rows, np.flatnonzero(~held))
+        groups = np.unique(groups[~held], return_inverse=True)[1]
+        left -= percentage
+    return {"train": rows, **{name: parts[name] for name in reversed(percentages)}}
+
+
+def folds(
+    rows: LabelledTexts,
+    groups: np.ndarray,
+    count: int,
+    seed: int,
+    validation_percentage: float = 10.0,
+    regression: bool = False,
+) -> list[dict[str, LabelledTexts]]:
+    """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
+
+    `validation_percentage` is that of all rows; the test rows are 100 / count %.
+    """
+    strata = row_strata(rows, regression)
+    for stratum in range(strata.max(initial=0) + 1):
+        in_class = strata == stratum
+        if (different := len(np.unique(groups[in_class]))) < count:
+            label = "the file" if regression else f"label {rows.class_names()[int(in_class.argmax())]!r}"
+            what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
+            raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
+
+    fold_of_row = _folds(groups, strata, count, seed)
+    share = validation_percentage / (1 - 1 / count)
+    made = []
+    for fold in range(count):
+        rest, test = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
+        own_groups = np.unique(groups[rest], return_inverse=True)[1]
+        validation = held_out(own_groups, share, seed + fold, strata[rest])
+        parts = {"train": rest[~validation], "validation": rest[validation], "test": test}
+        made.append({name: rows.take(numbers) for name, numbers in parts.items()})
+    return made

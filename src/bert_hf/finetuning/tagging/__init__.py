@@ -1,1 +1,0 @@
-"""Labelled words: CoNLL files, windows of words, entities, and the BiLSTM tagger on frozen features."""

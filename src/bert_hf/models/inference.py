@@ -1,0 +1,47 @@
+"""Runs a network over inputs of different lengths, in batches that hold little padding."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bert_hf.console import progress
+
+
+@torch.inference_mode()
+def run_by_length(
+    lengths: Sequence[int],
+    compute: Callable[[list[int]], Iterable],
+    *,
+    tokens: int | None = None,
+    rows: int | None = None,
+) -> list[Any]:
+    """Return what `compute` gives for each input, in the order of the inputs.
+
+    Args:
+        lengths: (N,) tokens of each input.
+        compute: takes the numbers of a batch's inputs and returns one value for each of them.
+        tokens, rows: the largest batch, in tokens (padding included) or in inputs.
+    """
+    results: list[Any] = [None] * len(lengths)
+    batches = list(batches_by_length(lengths, tokens=tokens, rows=rows))
+    for numbers in progress(batches, "computing", "batches"):
+        for number, value in zip(numbers, compute(numbers), strict=True):
+            results[number] = value
+    return results
+
+
+def batches_by_length(
+    lengths: Sequence[int], *, tokens: int | None = None, rows: int | None = None
+) -> Iterator[list[int]]:
+    """Yield the numbers of the inputs of each batch, the longest inputs first; an input may be larger than `tokens`.
+
+    Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0].
+    """
+    order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
+    begin = 0
+    while begin < len(order):
+        count = rows or max(1, (tokens or 1) // max(1, lengths[order[begin]]))
+        yield order[begin : begin + count]
+        begin += count
