@@ -33,14 +33,14 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_wi
 from bert_hf.console import logger
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
-from bert_hf.finetuning.tasks.classification import ClassificationTask
-from bert_hf.finetuning.run import load_task_model
-from bert_hf.finetuning.tasks.question_answering import SpanTask
-from bert_hf.finetuning.metrics.squad import official_metrics
 from bert_hf.finetuning.metrics.entities import tagging_metrics
-from bert_hf.finetuning.trainer import FineTuner
+from bert_hf.finetuning.metrics.squad import official_metrics
+from bert_hf.finetuning.run import load_task_model
+from bert_hf.finetuning.tasks.classification import ClassificationTask
+from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
+from bert_hf.finetuning.tasks.question_answering import SpanTask
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
+from bert_hf.finetuning.trainer import FineTuner
 
 STOCK, LONGEST = "stock, padded to one length", "stock, padded to the batch"
 OURS = "ours"

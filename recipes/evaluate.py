@@ -18,17 +18,15 @@ from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
 from bert_hf.finetuning.metrics.classification import metric_title
-from bert_hf.finetuning.predict import TextPredictor
-from bert_hf.finetuning.prediction_files import read_inputs
+from bert_hf.finetuning.prediction_files import check_files, evaluate_rows, load, read_inputs
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
     required = ("model_name_or_path", "test_file")
-    options = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
+    options = parse((EvaluationArguments,), words, check=check_files, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options
@@ -37,10 +35,10 @@ def main(argv: list[str] | None = None) -> int:
     predictor = load(evaluation_args)
 
     # 2. Rows → predictions → metrics
-    metrics, table = evaluate(predictor, evaluation_args)
+    metrics, table = evaluate_rows(predictor, evaluation_args)
     print(table)
     for name, value in metrics.items():
-        title = metric_title(name, predictor.names if isinstance(predictor, TextPredictor) else ())
+        title = metric_title(name, predictor.head.labels)
         print(f"{title.ljust(28)}{value:12.4f}")
     metrics = {f"test_{name}": float(value) for name, value in metrics.items()}
     if evaluation_args.output_dir is not None:

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. The exported network, compared with the original
     quantize = export_args.quantize is not None
-    difference = export_onnx(model, predictor.tokenizer, folder, predictor.length, quantize)
+    difference = export_onnx(model, predictor.head.tokenizer, folder, predictor.head.length, quantize)
     size = (folder / ONNX).stat().st_size
     print(f"exported: {folder / ONNX}, {size / 1e6:.1f} MB; largest difference of a logit {difference:.1e}")
 
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     if export_args.validation_file:
         rows = list(rows_of(predictor, PredictorArguments(test_file=export_args.validation_file)))
         before = predictor(rows)
-        predictor.forward = open_network(folder / ONNX)
+        predictor.network = open_network(folder / ONNX)
         print(f"{agreement(before, predictor(rows))} of {len(rows):,} rows")
     return 0
 

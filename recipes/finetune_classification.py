@@ -13,8 +13,9 @@ if __name__ == "__main__":
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.classification import ClassificationTask
-from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.training.run import command
 
 

@@ -13,14 +13,15 @@ if __name__ == "__main__":
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
-from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
+from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.training.run import command
 
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(TaskArguments, ChoiceTask, argv)
+    options = parse_finetuning(TaskArguments, MultipleChoiceTask, argv)
     if options is None:  # --check
         return 0
     task_args, args = options
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: three parts, rows of one context in the same one
-    task = ChoiceTask(task_args, tokenizer)
+    task = MultipleChoiceTask(task_args, tokenizer)
 
     # 3. Collator: every choice of a batch is padded to the longest
     collator = task.collator()

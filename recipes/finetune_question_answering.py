@@ -14,14 +14,15 @@ if __name__ == "__main__":
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
-from bert_hf.finetuning.tasks.question_answering import SpanTask
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
+from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 from bert_hf.training.run import command
 
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(QuestionAnsweringArguments, SpanTask, argv)
+    options = parse_finetuning(QuestionAnsweringArguments, QuestionAnsweringTask, argv)
     if options is None:  # --check
         return 0
     task_args, args = options
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: questions on contexts; a long context becomes several windows
-    task = SpanTask(task_args, tokenizer)
+    task = QuestionAnsweringTask(task_args, tokenizer)
 
     # 3. Collator: each batch is padded to its longest window
     collator = task.collator()

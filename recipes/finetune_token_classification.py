@@ -13,8 +13,8 @@ if __name__ == "__main__":
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.heads.frozen_features import FeatureTaggingTask
-from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 from bert_hf.training.run import command
 
@@ -30,11 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: sentences of labelled words
-    task = (
-        FeatureTaggingTask(task_args, tokenizer)
-        if task_args.feature_based
-        else TokenClassificationTask(task_args, tokenizer)
-    )
+    task = TokenClassificationTask(task_args, tokenizer)
 
     # 3. Collator: each batch is padded to its longest window
     collator = task.collator()
@@ -42,8 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    if isinstance(task, FeatureTaggingTask):  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
-        model, about = task.make_network(model, args)
+    if task_args.feature_based:  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
+        model, about = task.make_frozen_network(model, args)
     run_start = start_finetuning(task, args, model, about)
 
     # 5. Trainer: trains, keeps the best weights by the validation sentences, evaluates them on the test sentences

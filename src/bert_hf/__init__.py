@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from bert_hf.data.examples.dataset import PreTrainingExamples
     from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
-    from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
-    from bert_hf.finetuning.tasks.classification import ClassificationTask
     from bert_hf.finetuning.predict import predict
-    from bert_hf.finetuning.tasks.question_answering import SpanTask
-    from bert_hf.finetuning.trainer import FineTuner
+    from bert_hf.finetuning.tasks.classification import ClassificationTask
+    from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+    from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
     from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
+    from bert_hf.finetuning.trainer import FineTuner
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.pretraining.trainer import PreTrainer
     from bert_hf.training.log_lines import print_summary
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "BertForPreTraining": "models.modeling_bert",
     "BertModel": "models.modeling_bert",
-    "ChoiceTask": "finetuning.tasks.multiple_choice",
     "ClassificationArguments": "config.finetuning_arguments",
     "ClassificationTask": "finetuning.tasks.classification",
     "Corpus": "data.corpus.store",
@@ -39,12 +38,13 @@ _HOMES = {
     "FineTuner": "finetuning.trainer",
     "FineTuningArguments": "config.training_arguments",
     "InputError": "errors",
+    "MultipleChoiceTask": "finetuning.tasks.multiple_choice",
     "PreTrainer": "pretraining.trainer",
     "PreTrainingArguments": "config.training_arguments",
     "PreTrainingExamples": "data.examples.dataset",
     "QuestionAnsweringArguments": "config.finetuning_arguments",
+    "QuestionAnsweringTask": "finetuning.tasks.question_answering",
     "ResumableTrainer": "training.resumable_trainer",
-    "SpanTask": "finetuning.tasks.question_answering",
     "TaskArguments": "config.finetuning_arguments",
     "TokenClassificationArguments": "config.finetuning_arguments",
     "TokenClassificationTask": "finetuning.tasks.token_classification",

@@ -8,8 +8,8 @@ from sklearn.svm import LinearSVC
 
 from bert_hf.finetuning import baselines as module
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts, text_features, tfidf
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.features.long_texts import encode_texts
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 WORDS = [f"w{number}" for number in range(30)]
 

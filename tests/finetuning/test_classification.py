@@ -11,9 +11,9 @@ from torch import nn
 from transformers import BertForSequenceClassification
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.metrics.classification import RANKING
 from bert_hf.finetuning.run import read_inputs
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
 def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:

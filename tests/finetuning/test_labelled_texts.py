@@ -8,8 +8,8 @@ import pytest
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, find_columns, read_labelled
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
 def write(tmp_path, name, content):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.features.long_texts import HEAD_SHARE, average_windows, encode_texts
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 CLS, SEP = 2, 3
 

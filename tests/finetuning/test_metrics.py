@@ -5,7 +5,13 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, matthews_corrcoef
 
-from bert_hf.finetuning.metrics.classification import CORRELATION, RANKING, classification_metrics, confusion, regression_metrics
+from bert_hf.finetuning.metrics.classification import (
+    CORRELATION,
+    RANKING,
+    classification_metrics,
+    confusion,
+    regression_metrics,
+)
 
 # 10 rows: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives
 TRUE = [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]

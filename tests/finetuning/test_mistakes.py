@@ -10,7 +10,6 @@ from helpers.recipe_runs import recipe
 from scipy.special import softmax
 from tiny import tiny_tokenizer
 
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.decisions.mistakes import (
     Judged,
     deciles,
@@ -20,6 +19,7 @@ from bert_hf.finetuning.decisions.mistakes import (
     write_mistakes,
     write_slices,
 )
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 
 def table(path) -> list[dict]:

@@ -15,11 +15,17 @@ from transformers import BertTokenizer
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tasks.question_answering import SpanTask
 from bert_hf.finetuning.features.answer_spans import best_spans, decode, write_predictions
-from bert_hf.finetuning.rows.questions import Answer, Question, read_questions
+from bert_hf.finetuning.features.context_windows import (
+    ContextTokens,
+    WindowCollator,
+    WindowShape,
+    answer_tokens,
+    make_windows,
+)
 from bert_hf.finetuning.metrics.squad import exact_and_f1
-from bert_hf.finetuning.features.context_windows import ContextTokens, WindowCollator, WindowShape, answer_tokens, make_windows
+from bert_hf.finetuning.rows.questions import Answer, Question, read_questions
+from bert_hf.finetuning.tasks.question_answering import SpanTask
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
 TINY = tiny_tokenizer()

@@ -11,10 +11,10 @@ import pytest
 from bert_hf.config.finetuning_arguments import ClassificationArguments, SplitArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import fold_files
-from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.splits import folds, held_out, row_strata, split_rows
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 PARTS = ("train", "validation", "test")
 

@@ -9,8 +9,8 @@ import pytest
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tasks.question_answering import SpanTask
 from bert_hf.finetuning.rows.questions import Answer, read_by_id, read_questions
+from bert_hf.finetuning.tasks.question_answering import SpanTask
 
 CONTEXT = "Zoë paid 3 and 30 euros."
 

@@ -12,6 +12,7 @@ from bert_hf.config.finetuning_arguments import FEATURES
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import feature_tagging
+from bert_hf.finetuning.features.word_windows import make_windows, tokenize_words
 from bert_hf.finetuning.heads.frozen_features import (
     BiLstmTagger,
     FeatureTaggingTask,
@@ -21,7 +22,6 @@ from bert_hf.finetuning.heads.frozen_features import (
 )
 from bert_hf.finetuning.onnx_export import export_onnx
 from bert_hf.finetuning.run import make_trainer
-from bert_hf.finetuning.features.word_windows import make_windows, tokenize_words
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from transformers import BertTokenizer
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import words
-from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, read_tagged
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, read_tagged
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"

@@ -19,9 +19,9 @@ from transformers import BertForPreTraining as StockBert
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.run import load_task_model
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.models import loading
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, find_tokenizer, load_network, weight_files

@@ -11,8 +11,8 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 
 from bert_hf import predict
 from bert_hf.finetuning import feature_tagging
-from bert_hf.finetuning.rows.tagged_sentences import read_tagged
 from bert_hf.finetuning.metrics.entities import count_entities, overall
+from bert_hf.finetuning.rows.tagged_sentences import read_tagged
 from bert_hf.finetuning.trainer import FineTuner
 
 FEATURE_BASED = ("--feature_based", "weighted_last_4")

@@ -18,7 +18,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from bert_hf.config.analysis_arguments import FeatureArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
-from bert_hf.console import logger, progress
+from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
@@ -28,6 +28,7 @@ from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.predict import open_network
+from bert_hf.models.inference import run_by_length
 from bert_hf.models.loading import check_positions
 from bert_hf.training.output_folder import claim_output_dir, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
@@ -77,16 +78,13 @@ class FeatureExtractor:
         rust.no_padding()  # that a tokenizer.json may ask for: it would count as text
         return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
 
-    @torch.inference_mode()
     def states(self, texts: list[Encoding]) -> list[np.ndarray]:
         """(R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
         counts = [len(text.ids) if self.pooling == "none" else 1 for text in texts]
         ends = np.cumsum(counts)
         states = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
 
-        order = sorted(range(len(texts)), key=lambda number: -len(texts[number].ids))
-        for begin in progress(range(0, len(order), self.batch_size), "features", "batches"):
-            numbers = order[begin : begin + self.batch_size]
+        def compute(numbers: list[int]) -> list[None]:
             ids = [texts[number].ids for number in numbers]
             segments = [texts[number].type_ids for number in numbers]
             pad: Any = self.tokenizer.pad_token_id
@@ -96,6 +94,9 @@ class FeatureExtractor:
                 pooled = pool(hidden[layer], inputs["attention_mask"], self.pooling).cpu().numpy()
                 for number, vectors in zip(numbers, pooled, strict=True):
                     array[ends[number] - counts[number] : ends[number]] = vectors[: counts[number]]
+            return [None] * len(numbers)
+
+        run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
         return states
 
 

@@ -18,8 +18,8 @@ from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import id_count, starts_word
-from bert_hf.finetuning.predict import batches_by_length
 from bert_hf.models.functional import IGNORE_INDEX
+from bert_hf.models.inference import run_by_length
 
 _TOKENS_PER_BATCH = 8192  # padding included
 _TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
@@ -70,13 +70,12 @@ class Outputs(NamedTuple):
     next_sentence: np.ndarray  # (N,) logit of "B follows A" minus that of "B is from another document"
 
 
-@torch.no_grad()
 def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: PreTrainedTokenizerBase) -> Outputs:
-    """One pass over the examples; predicted tokens in the order of the batches."""
+    """Return the outputs of one pass over the examples; predicted tokens in the order of the batches."""
     batches = []
-    following = np.zeros(len(examples))
     pad: Any = tokenizer.pad_token_id
-    for batch in batches_by_length([len(example.input_ids) for example in examples], _TOKENS_PER_BATCH):
+
+    def compute(batch: list[int]) -> np.ndarray:
         rows = [examples[row] for row in batch]
         labels = pad_rows([row.labels for row in rows], IGNORE_INDEX).to(model.device)
         ids, segments = [row.input_ids for row in rows], [row.token_type_ids for row in rows]
@@ -90,9 +89,11 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
         batches.append((labels[predicted], losses, correct))
 
         scores = model.cls.seq_relationship(pooled).float()
-        following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
+        return (scores[:, 0] - scores[:, 1]).cpu().numpy()
+
+    following = run_by_length([len(example.input_ids) for example in examples], compute, tokens=_TOKENS_PER_BATCH)
     targets, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*batches, strict=True))
-    return Outputs(targets, losses, correct, following)
+    return Outputs(targets, losses, correct, np.array(following, np.float64))
 
 
 # ---- masked language model
@@ -226,11 +227,10 @@ def mask_each_position(ids: list[int], continues: np.ndarray, mask: int) -> list
     return copies
 
 
-@torch.no_grad()
 def pseudo_log_likelihoods(
     model: BertForPreTraining, sentences: list[str], tokenizer: PreTrainedTokenizerBase
 ) -> np.ndarray:
-    """(N,) pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
+    """Return (N,) the pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
     continues = ~starts_word(tokenizer)
     continues[tokenizer.all_special_ids] = False
     mask, pad = (tokenizer.mask_token_id, tokenizer.pad_token_id)
@@ -241,17 +241,19 @@ def pseudo_log_likelihoods(
         for row, position in mask_each_position(ids, continues, mask)  # pyright: ignore[reportArgumentType]
     ]
 
-    scores = np.zeros(len(sentences))
-    for batch in batches_by_length([len(row) for row, *_ in copies], _TOKENS_PER_BATCH):
-        rows, positions, owners, targets = zip(*(copies[number] for number in batch), strict=True)
+    def compute(batch: list[int]) -> np.ndarray:
+        rows, positions, _, targets = zip(*(copies[number] for number in batch), strict=True)
         states = model.bert(**pad_inputs(rows, pad, model.device))[0]  # pyright: ignore[reportArgumentType]
         numbers = torch.arange(len(batch), device=model.device)
         logits = model.cls.predictions(states[numbers, torch.tensor(positions, device=model.device)]).float()
 
         wanted = torch.tensor(targets, device=model.device)
         log_probabilities = logits.log_softmax(-1)[numbers, wanted]
-        np.add.at(scores, list(owners), log_probabilities.double().cpu().numpy())
-    return scores
+        return log_probabilities.double().cpu().numpy()
+
+    log_probabilities = run_by_length([len(row) for row, *_ in copies], compute, tokens=_TOKENS_PER_BATCH)
+    owners = [owner for _, _, owner, _ in copies]
+    return np.bincount(owners, log_probabilities, minlength=len(sentences))
 
 
 def minimal_pairs(

@@ -263,7 +263,7 @@ class Study:
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
         options = parse((ClassificationArguments, FineTuningArguments), words)
         assert options is not None  # `--check` is no option of theirs
-        names = ClassificationTask.class_names(options[0], ClassificationTask.read(options[0]))
+        names = ClassificationTask.label_names(options[0])
         return ["--class_names", *names] if len(names) == 2 else []
 
     def files(self, cell: Cell) -> dict[str, Path]:

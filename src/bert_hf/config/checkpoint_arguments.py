@@ -32,6 +32,9 @@ class EvaluationArguments(PredictorArguments):
 
     output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
     label_column: str | None = option(None, "Column of the label. Default: that of the training, or a usual name.")
+    metric_name: list[str] | None = option(
+        None, "Further metrics of the evaluate library: a folder or script, or a Hub id, whose code is then run."
+    )
 
 
 @dataclass

@@ -38,9 +38,13 @@ class LabelledColumns(TextColumnArguments):
 
     text_pair_column: str | None = option(None, "Column of the second text, if there are pairs.")
     label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
+    label_separator: str | None = option(None, "Separates the labels of a row that may have several, as in `a|b`.")
+    label_columns: list[str] | None = option(
+        None, "Columns of 0 and 1, one for each label of a row that may have several.", not_with="label_column"
+    )
     problem_type: str | None = option(
-        None, "regression: labels are numbers. Default: they are class names.",
-        ("single_label_classification", "regression"),
+        None, "regression: labels are numbers. Default: class names; several per row where they are lists.",
+        ("single_label_classification", "multi_label_classification", "regression"),
     )  # fmt: skip
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
 
@@ -80,6 +84,9 @@ class TaskArguments(
         f"Default: {MIN_STEPS} without --num_train_epochs.",
         range="[0, inf)",
         not_with="max_steps",
+    )
+    metric_name: list[str] | None = option(
+        None, "Further metrics of the evaluate library: a folder or script, or a Hub id, whose code is then run."
     )
     early_stopping_patience: int | None = option(None, "Stop N evaluations after the best one.", range="[1, inf)")
 

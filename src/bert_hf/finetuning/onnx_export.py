@@ -18,7 +18,6 @@ from bert_hf.config.checkpoint_arguments import ExportArguments
 from bert_hf.config.files import check_writable
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.heads.frozen_features import BiLstmTagger
 from bert_hf.finetuning.run import write_input_length
 
 ONNX = "model.onnx"
@@ -42,7 +41,7 @@ def export_onnx(
     `length` tokens. Returns the largest difference of a logit before quantization; one of more than
     1e-5 · max(1, max|logit|) is an error.
     """
-    if isinstance(model, BiLstmTagger):
+    if type(model).__name__ == "BiLstmTagger":
         problem = "a tagger on frozen features cannot be exported"
         raise InputError(problem, where=model.name_or_path, remedy="give a fine-tuned BERT")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,39 +1,31 @@
-"""Reads rows of files for a finished model, and writes its predictions for them in bounded memory, resumable.
+"""Reads rows of files for a finished model, and writes its predictions for them, in bounded memory.
 
-Rows are predicted in windows of some thousand, one line of a journal per window, in a folder beside the output. At the
-end rows and predictions are joined into the output, which gets its name when it is whole. The same command continues
-the journal: windows, and the batches in them, depend on the rows alone, so the bytes are the same.
+The output is a temporary file until it is whole: the same command begins again.
 """
 
+import contextlib
 import csv
 import itertools
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorArguments
+from bert_hf.config.checkpoint_arguments import EvaluationArguments, PredictionArguments, PredictorArguments
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.console import logger, progress, shorten_list
-from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import read_lines
-from bert_hf.data.text.sources import TextFile
-from bert_hf.data.text.tables import Row, read_rows
-from bert_hf.data.text.tokenization import tokenizer_checksum
+from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.predict import Predictor, TextPredictor, WordPredictor, load_predictor
-from bert_hf.finetuning.rows.questions import json_rows
-from bert_hf.finetuning.rows.tagged_sentences import read_tagged
-from bert_hf.training.output_folder import release_lock, take_lock
-from bert_hf.training.run_fingerprint import weights_checksum
+from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.predict import Predictor, load_predictor
 
 WINDOW = 4_096  # rows that are sorted by length and predicted together
-_CONLL = (".conll", ".bio", ".iob")
+_RENAMED = {"label": "prediction", "labels": "predictions"}  # columns that are added where the rows have one already
 
 Rows = Iterator[dict[str, Any]]
 
@@ -43,63 +35,83 @@ Rows = Iterator[dict[str, Any]]
 
 def check_files(args: PredictorArguments) -> Iterator[str]:
     """Check that the files exist."""
-    yield f"files: {shorten_list(expand(args.test_file or []))}"
+    yield f"files: {shorten_list(expand(args.test_file or [], folders=True))}"
 
 
 def load(args: PredictorArguments) -> Predictor:
     """Load the model, with the options that replace what its training recorded."""
-    names = ("text_column", "text_pair_column", "long_texts")
-    return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name) for name in names})
+    names = ("text_column", "text_pair_column", "label_column", "long_texts")
+    return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
-    """Checks the names of files before a model is loaded."""
+    """Check the names of files before a model is loaded."""
     yield from check_files(prediction_args)
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
-    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [])):
+    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [], folders=True)):
         raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
     yield check_writable(str(output.parent))
 
 
+def rows_of(predictor: Predictor, args: PredictorArguments) -> Iterator[Row]:
+    """Yield the rows of the files, as the model's head reads them."""
+    return rows_of_files(predictor.head, args.test_file or [], args.encoding)
+
+
 def read_inputs(args: PredictorArguments) -> Iterator[str]:
-    """Loads the model and reads all rows, as the command does at its start; for `--check`."""
+    """Load the model and read all rows, as the command does at its start; for `--check`."""
     predictor = load(args)
-    yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.length:,} tokens"
+    yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
     yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
 
 
-# ---- rows
+def evaluate_rows(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
+    """Return the metrics of the labelled rows of files, and a text about the rows (see `Predictor.evaluate`)."""
+    head = predictor.head
+    further = []
+    if evaluation_args.metric_name:
+        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
+
+        further = load_metrics(evaluation_args.metric_name, head.metric_config())
+    return predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
 
 
-def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterator[Row]:
-    """The rows of the files, one at a time.
-
-    A line of a .txt without tabs is a text. Where words are tagged, a file whose first line ends with one of the
-    model's labels is a CoNLL file, whatever its name.
-    """
-    encoding = prediction_args.encoding
-    for path in expand(prediction_args.test_file or []):
-        kind = kind_of(path)
-        if kind == ".json":
-            yield from json_rows(path)
-        elif isinstance(predictor, WordPredictor) and _is_conll(path, kind, predictor.names):
-            rows = read_tagged([path])
-            for words, tags, document, lines in zip(rows.words, rows.tags, rows.documents, rows.lines, strict=True):
-                yield Row({"tokens": words, "tags": tags}, f"{path}, document {document}", lines[0])
-        elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
-            yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
-        else:
-            yield from read_rows(path, encoding, class_names=False)  # a row keeps its values
+# ---- predictions, in windows
 
 
-def _is_conll(path: str, kind: str, labels: Sequence[str]) -> bool:
-    if kind in _CONLL or kind not in (".txt", ".tsv", ""):
-        return kind in _CONLL
-    lines = (line for _, line in read_lines(path) if line.strip() and not line.startswith(("-DOCSTART-", "# ")))
-    columns = next(lines, "").split()
-    return len(columns) > 1 and columns[-1] in labels
+def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
+    """Yield windows of rows with what is predicted for them, all columns of the rows first."""
+    context = predictor.head.length if predictor.head.option("document_context") else 0  # rows of each side
+    for window, place in _with_context(_windows(rows), context):
+        own = window[place]
+        added = predictor(window)[place]
+        names = _names(added[0], own)
+        yield [
+            row.values | {names[name]: _rounded(value) for name, value in columns.items()}
+            for row, columns in zip(own, added, strict=True)
+        ]
+    if empty := predictor.head.empty_rows:
+        logger.info(f"! {empty:,} rows have no text; their predictions are meaningless")
+
+
+def _names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
+    """Return the name in the output of each column that is added."""
+    columns = {name for row in rows for name in row.values}
+    names = {name: _RENAMED.get(name, name) if name in columns else name for name in added}
+    if taken := columns & set(names.values()):
+        raise rows[0].header_error(f"the rows have a column {min(taken)!r} already", "rename it")
+    return names
+
+
+def _rounded(value: Any) -> Any:
+    """Return numbers with the seven digits of float32."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return {name: _rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _windows(rows: Iterable) -> Iterator[list]:
@@ -109,7 +121,7 @@ def _windows(rows: Iterable) -> Iterator[list]:
 
 
 def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list, slice]]:
-    """Each window with up to `context` rows before and after it, and its place among them."""
+    """Yield each window with up to `context` rows before and after it, and its place among them."""
     before: list = []
     for window, following in itertools.pairwise(itertools.chain(windows, [[]])):
         yield [*before, *window, *following[:context]], slice(len(before), len(before) + len(window))
@@ -119,127 +131,110 @@ def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list,
 # ---- output
 
 
-def _write_lines(path: Path, rows: Callable[[], Rows]) -> None:
+def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
+    count = 0
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows())
+        for window in windows:
+            file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in window)
+            count += len(window)
+    return count
 
 
-def _write_csv(path: Path, rows: Callable[[], Rows]) -> None:
-    names = dict.fromkeys(name for row in rows() for name in row)
+def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
+    """Write a table; where a later row has a column of its own, the lines before it get an empty cell."""
+    count = 0
+    names: list[str] = []
+    for window in windows:
+        more = [name for name in dict.fromkeys(name for row in window for name in row) if name not in names]
+        if more:
+            _add_columns(path, names, more)
+            names += more
+        with open(path, "a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in window)
+        count += len(window)
+    return count
+
+
+def _add_columns(path: Path, names: list[str], more: list[str]) -> None:
+    """Write the header of a table, or add columns to one that was begun."""
+    older = path.with_suffix(".older")
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, older)
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(names), lineterminator="\n")
-        writer.writeheader()
-        for row in rows():
-            writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*names, *more])
+        if names:
+            with open(older, encoding="utf-8", newline="") as lines:
+                writer.writerows(
+                    [*cells, *([""] * len(more))] for cells in itertools.islice(csv.reader(lines), 1, None)
+                )
+            older.unlink()
 
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
 
 
-def _write_parquet(path: Path, rows: Callable[[], Rows]) -> None:
-    """The types are those of all rows: a column may be null at first, or turn from whole numbers to others."""
+def _write_parquet(path: Path, windows: Iterator[list[dict]]) -> int:
+    """Write a table; the types are those of all rows: a column may be null at first, or turn from whole numbers."""
+    count = 0
+    schema = pa.schema([])
+    writer: pq.ParquetWriter | None = None
     try:
-        schema = pa.unify_schemas(list(map(_schema, _windows(rows()))), promote_options="permissive")
-        with pq.ParquetWriter(path, schema) as writer:
-            for window in _windows(rows()):
-                writer.write_table(pa.Table.from_pylist(window, schema=schema))
+        for window in windows:
+            before, schema = schema, pa.unify_schemas([schema, _schema(window)], promote_options="permissive")
+            if writer is None:
+                writer = pq.ParquetWriter(path, schema)
+            elif schema != before:
+                writer.close()
+                writer = _with_schema(path, schema)
+            writer.write_table(pa.Table.from_pylist(window, schema=schema))
+            count += len(window)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         remedy = "write .jsonl, where each row has its own columns"
         raise InputError(f"types differ: {error}", where="--output", remedy=remedy) from None
+    finally:
+        if writer is not None:
+            writer.close()
+    return count
+
+
+def _with_schema(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a table that was begun with another schema, after its rows."""
+    older = path.with_suffix(".older")
+    os.replace(path, older)
+    writer = pq.ParquetWriter(path, schema)
+    with pq.ParquetFile(older) as file:
+        for batch in file.iter_batches():
+            writer.write_table(pa.Table.from_pylist(batch.to_pylist(), schema=schema))
+    older.unlink()
+    return writer
 
 
 def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
-    """The columns of all rows, in the order in which they appear; Arrow itself takes those of the first row."""
+    """Return the columns of all rows, in the order in which they appear; Arrow itself takes those of the first row."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
 
 
-_WRITERS = {".jsonl": _write_lines, ".csv": _write_csv, ".parquet": _write_parquet}
-
-
-# ---- the whole
+_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {
+    ".jsonl": _write_lines,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
 
 
 def write_predictions(predictor: Predictor, prediction_args: PredictionArguments) -> int:
-    """Predicts what is not predicted yet, and writes the output; returns the number of all rows."""
+    """Write the rows with their predictions; return their number. An output that was there is replaced at the end."""
     output = Path(str(prediction_args.output))
-    folder = output.with_name(f".{output.name}.unfinished")
-    names, total = _added_columns(predictor, prediction_args)
-    if output.suffix == ".parquet":  # types that differ are found before the work
-        _write_parquet(Path(os.devnull), lambda: (row.values for row in rows_of(predictor, prediction_args)))
-
-    folder.mkdir(exist_ok=True)
-    take_lock(folder)
-    with open(folder / "predictions.jsonl", "a+b") as journal:
-        whole = _continue(journal, _request(predictor, prediction_args))
-        rows = progress(rows_of(predictor, prediction_args), "predicting", "rows", total)
-        for window, place in itertools.islice(_with_context(_windows(rows), predictor.context), whole, None):
-            journal.write(json.dumps(predictor(window)[place]).encode() + b"\n")
-            journal.flush()
-            os.fsync(journal.fileno())
-
-    def joined() -> Rows:
-        with open(folder / "predictions.jsonl", encoding="utf-8") as lines:
-            decoder = json.JSONDecoder(parse_float=lambda number: float(f"{float(number):.7g}"))  # as float32 has
-            windows = map(decoder.decode, itertools.islice(lines, 1, None))
-            predicted = itertools.chain.from_iterable(windows)
-            for row, own in zip(rows_of(predictor, prediction_args), predicted, strict=True):
-                yield row.values | {names[name]: value for name, value in own.items()}
-
-    _WRITERS[output.suffix](folder / output.name, joined)
-    flush_to_disk(folder / output.name)
-    os.replace(folder / output.name, output)
-    release_lock()
-    shutil.rmtree(folder)
-    return total
-
-
-def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -> tuple[dict[str, str], int]:
-    """The name in the output of each column that is added, and the number of rows: reads all, for errors in them."""
-    columns: set[str] = set()
-    total = empty = 0
-    for row in rows_of(predictor, prediction_args):
-        columns |= row.values.keys()
-        total += 1
-        empty += isinstance(predictor, TextPredictor) and not predictor.read(row)[0]
-
-    names = {name: name for name in predictor.columns}
-    if (main := predictor.columns[0]) in columns:
-        names[main] = "prediction"
-    where = (prediction_args.test_file or [""])[0]
-    if not total:
-        raise InputError("no rows in it", where=where, remedy="give a file with rows")
-    if taken := columns & set(names.values()):
-        raise InputError(f"the rows have a column {min(taken)!r} already", where=where, remedy="rename it")
-    if empty:
-        logger.info(f"! {empty:,} of {total:,} rows have no text; what is predicted for them means nothing")
-    return names, total
-
-
-def _request(predictor: Predictor, prediction_args: PredictionArguments) -> bytes:
-    """What decides about the predictions, as one line: model, rows and options."""
-    files = expand(prediction_args.test_file or [])
-    request = {
-        "weights": weights_checksum(str(prediction_args.model_name_or_path)),
-        "tokenizer": tokenizer_checksum(predictor.tokenizer)[:16],
-        "config": predictor.model.config.to_json_string(),
-        "settings": {**predictor.settings, "length": predictor.length, "encoding": prediction_args.encoding},
-        "device": predictor.model.device.type,
-        "window": WINDOW,
-        "files": [[path, TextFile(path).checksum()] for path in files],
-    }
-    return json.dumps(request).encode() + b"\n"
-
-
-def _continue(journal: BinaryIO, request: bytes) -> int:
-    """The number of whole windows in a journal; removes what follows them, and all windows of another request."""
-    journal.seek(0)
-    if journal.readline() != request:
-        journal.truncate(0)
-        journal.write(request)
-        return 0
-
-    sizes = [len(line) for line in journal if line.endswith(b"\n")]
-    journal.truncate(len(request) + sum(sizes))
-    return len(sizes)
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    rows = progress(rows_of(predictor, prediction_args), "predicting", "rows")
+    try:
+        count = _WRITERS[output.suffix](temporary, predicted_rows(predictor, rows))
+        flush_to_disk(temporary)
+        os.replace(temporary, output)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    return count

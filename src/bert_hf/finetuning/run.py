@@ -2,11 +2,10 @@
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-from transformers import BertConfig, PreTrainedModel, set_seed
+from transformers import PreTrainedModel
 
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
@@ -17,10 +16,11 @@ from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tasks.task import TRAINED_ON, DownstreamTask
+from bert_hf.finetuning.heads.head import TRAINED_ON
+from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
-from bert_hf.models.config_file import config_errors, config_of_checkpoint
-from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.models.config_file import config_of_checkpoint
+from bert_hf.models.loading import check_positions
 from bert_hf.training import run
 from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.command_line import command_line, next_command
@@ -39,36 +39,13 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 # ---- start
 
 
-def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, str]:
-    """The task's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights."""
-    task_args = task.task_args
-    where = str(task_args.model_name_or_path)
-    set_seed(seed)
-    folder = find_checkpoint(where, weights=not task_args.from_scratch)
-    with config_errors(where, "check the path or id"):
-        config = BertConfig.from_pretrained(folder, **task.config_options())
-        if task_args.from_scratch:
-            model = task.auto_class.from_config(config, dtype=torch.float32)
-            line = "random weights: only the checkpoint's shape and vocabulary are used"
-        else:
-            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
-            options = {"config": config, "dtype": torch.float32}
-            model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
-            line = f"newly initialized: {', '.join(new)}"
-
-    check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
-    return model, line
-
-
-def parse_finetuning(
-    arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
-) -> tuple | None:
+def parse_finetuning(arguments: type[TaskArguments], task: type[Task], argv: list[str] | None) -> tuple | None:
     """The options of a recipe, checked: (task and model, run). None after `--check`."""
     check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
     return parse((arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
 
-def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """The checks of a recipe before anything is read. Without training, it sets what is evaluated."""
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
@@ -76,7 +53,8 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
         use_trained_options(task_args, getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None))
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
-    yield from check_run(args, (*task.metric_names(task_args), "loss"))
+    metrics = (*task.make_head(task_args, None).metric_names(), "loss")
+    yield from check_run(args, () if getattr(task_args, "metric_name", None) else metrics)
 
     # No test row is trained on, nor chooses the weights
     for option in ("train_file", "validation_file"):
@@ -85,20 +63,19 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
-def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
-    for part, rows in task.complete(task_args, task.read(task_args)).items():
-        yield f"{part}: {task.describe_rows(rows, task_args)}"
-
     checkpoint = str(task_args.model_name_or_path)
     tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
+    made = task(task_args, tokenizer)
+    yield from (f"{part}: {made.head.describe_rows(rows)}" for part, rows in made.parts.items())
     config = config_of_checkpoint(checkpoint)
     check_tokenizer(tokenizer, config.vocab_size)
     check_positions(task_args.max_seq_length, config.max_position_embeddings, checkpoint)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
 
 
-def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
+def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
     """Resolves defaults (learning rate, epochs, precision, model selection metric) and inspects the output folder.
 
     Args:
@@ -124,7 +101,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     return run_start
 
 
-def require_trained(task: DownstreamTask, about: str) -> None:
+def require_trained(task: Task, about: str) -> None:
     """Checks that the layers were trained on none of these rows, and on classes of the same names."""
     where = task.task_args.model_name_or_path
     config = config_of_checkpoint(str(where))
@@ -137,14 +114,15 @@ def require_trained(task: DownstreamTask, about: str) -> None:
         remedy = "pass the data of its training, or use bert-hf evaluate"
         raise InputError(what, where="--train_file", remedy=remedy)
 
-    task.decide_as_trained(config)
+    labels = task.head.labels
+    task.restore(config)
     names = tuple((config.id2label or {}).values())
-    if task.labels and names != task.labels:
-        what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
+    if labels and names != labels:
+        what = f"its classes are {', '.join(names)}, but the rows have {', '.join(labels)}"
         raise InputError(what, where=where, remedy="give the rows that it was trained on")
 
 
-def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
+def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:
     """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
     task_args, config = task.task_args, model.config
     return {
@@ -171,9 +149,10 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
 # ---- train
 
 
-def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
-    """The trainer of a run that `start_finetuning` has started."""
-    return FineTuner(model, args, collator, task, task.tokenizer, facts={"identity": identity_of(task, args, model)})
+def make_trainer(task: Task, args: FineTuningArguments, model: PreTrainedModel, collator: Callable) -> FineTuner:
+    """Return the trainer of a run that `start_finetuning` has started."""
+    facts = {"identity": identity_of(task, args, model)}
+    return FineTuner(model, args, task=task, data_collator=collator, facts=facts)
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
@@ -198,7 +177,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         for part in tests or ["validation"]:
             task.write_predictions(folder_of(args), part, trainer.kept[part])
 
-    if trained is not None and args.process_index == 0 and task.pipeline_tag == "text-classification":
+    if trained is not None and args.process_index == 0 and task.head.pipeline_tag == "text-classification":
         write_input_length(folder_of(args), task.task_args.max_seq_length)
 
     tested = "test_loss" in metrics["test"]
@@ -243,7 +222,7 @@ def _other_parts(trainer: FineTuner) -> list[str]:
     parts = [part for part in task.parts if part not in ("train", "validation")]
     if not args.do_predict:
         parts = [part for part in parts if not part.startswith("test")]
-    return [part for part in parts if task.task_args.write_predictions or "labels" in task.encoded(part).column_names]
+    return [part for part in parts if task.task_args.write_predictions or task.is_labelled(part)]
 
 
 def selected_step_line(trainer: FineTuner) -> str:
@@ -258,14 +237,14 @@ def selected_step_line(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> Card:
+def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
     """The model card, without its metrics. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 
     return Card(
         title=Path(args.output_dir or "").name,
-        pipeline_tag=task.pipeline_tag,
+        pipeline_tag=task.head.pipeline_tag,
         command=command_line(),
         machine=run.describe_machine(args),
         dataset=None if task_args.train_file else hub_id(task.source(task_args)),
@@ -275,7 +254,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
         language=task_args.language,
         base_model=None if task_args.from_scratch else hub_id(base),
         held_out=_held_out(task_args, args, tested),
-        stock=task.stock,
+        stock=task.head.stock,
         usage=task.usage,
         limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},

@@ -3,7 +3,8 @@
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -16,14 +17,21 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.console import logger
+from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError
+from bert_hf.finetuning.heads.head import Head, Kept, compute_further, losses_and_counts, run_network
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.tasks.task import TRAINED_ON, Arrays, DownstreamTask
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.predict import predict
+from bert_hf.finetuning.rows.splits import take
+from bert_hf.finetuning.tasks import task_of_rows
+from bert_hf.finetuning.tasks.task import Task
 from bert_hf.models.unpadded_encoder import without_padding
 from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
+_TRIED_ROWS = 8
 _FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
@@ -32,17 +40,17 @@ def selection_metric(args: TrainingArguments) -> str:
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
-def resolve_defaults(args: FineTuningArguments, task: DownstreamTask, hidden_size: int | None) -> str:
+def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
     """Sets learning rate, epochs, evaluations and the metric of the best weights where they are not given.
 
     Returns a line on what decides which weights are kept.
     """
     resolve_by_width(args, hidden_size)
-    resolve_by_rows(args, task.inputs_per_epoch(), task.task_args.min_steps)
+    resolve_by_rows(args, len(task.encoded("train").features), task.task_args.min_steps)
     return choose_best_metric(args, task)
 
 
-def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
+def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     """Sets the default of --metric_for_best_model.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
@@ -52,7 +60,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     if not args.load_best_model_at_end:
         return "the last weights are kept"
     if not args.best_metric_is_given:
-        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.metric_names(task.task_args)[0]
+        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
@@ -78,40 +86,74 @@ class EarlyStop(TrainerCallback):
 
 
 class FineTuner(ResumableTrainer):
-    """Trainer of a `DownstreamTask`, with the exact loss of the global batch.
+    """Trainer of a head on labelled rows, with the exact loss of the global batch.
+
+        >>> tuner = FineTuner("runs/pretrain-default", train_dataset=rows, head="classification")
+        >>> tuner.train()
+        >>> tuner.predict(["You won a prize!"])
+        [{'label': 'spam', 'score': 0.99}]
 
     The loss of an optimizer step is the sum of the losses of all labels over their number, both over accumulation
     steps (the last, smaller group included) and ranks. `eval_loss` is the same mean over all labels of the part.
 
     Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
     the features. Ties in the metric go to the evaluation with the lower loss.
+
+    Args:
+        model: folder or Hub id of a checkpoint, or a network with the head.
+        args: options of the run; by default `FineTuningArguments()`.
+        train_dataset, eval_dataset: labelled rows, as `datasets` gives them; without `eval_dataset` validation rows are
+            split off.
+        head: name of the head (`finetuning/heads`), or a class of one's own; not needed with `task`.
+        task: rows and head, in place of both datasets and `head`.
+        data_collator: makes batches of features; by default the head's.
+        processing_class: the tokenizer; by default the checkpoint's.
+        metrics: metrics of the `evaluate` library in addition to the head's own: names, or metrics.
+        callbacks: as of `Trainer`.
+        facts: JSON entries for each checkpoint's manifest.
+        options: options of the task by name: `text_column`, `max_seq_length`, …
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        args: FineTuningArguments,
-        collator: Callable,
-        task: DownstreamTask,
-        processing_class: PreTrainedTokenizerBase,
+        model: nn.Module | str | Path,
+        args: FineTuningArguments | None = None,
+        *,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        head: str | type[Head] | None = None,
+        task: Task | None = None,
+        data_collator: Callable | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        metrics: Sequence[Any] = (),
         callbacks: list[TrainerCallback] | None = None,
         facts: dict | None = None,
+        **options: Any,
     ):
         # Copies: another trainer may be given the same objects
+        args = FineTuningArguments() if args is None else copy.copy(args)
+        if task is None:
+            parts = {"train": train_dataset, "validation": eval_dataset}
+            task = task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
         self.task = task = copy.copy(task)
-        args, processing_class = copy.copy(args), copy.copy(processing_class)
+        self.task.head = self.head = copy.copy(task.head)
+        if isinstance(model, str | Path):
+            model, _ = load_task_model(task, args.seed)
         if isinstance(args, FineTuningArguments):
             resolve_defaults(args, task, getattr(getattr(model, "config", None), "hidden_size", None))
         self._parts: dict[str, _SortedPart] = {}
-        self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
+        self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
-        args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
-        processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
+        args.remove_unused_columns = False  # the head may need columns that the network does not take
+        tokenizer = copy.copy(processing_class or task.tokenizer)
+        tokenizer.model_max_length = task.head.length  # saved: longer inputs reach new positions
+        self.head.attach(model)
+        self.task.begin()
 
         super().__init__(
-            model, args, collator, task.encoded("train"),
+            model, args, data_collator or self.head.collator(), task.encoded("train").features,
             self._sorted_part("validation").features if "validation" in task.parts else None,
-            processing_class, callbacks=callbacks, facts=facts,
+            tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
         if task.task_args.early_stopping_patience is not None:
             self.add_callback(EarlyStop(task.task_args.early_stopping_patience))
@@ -119,12 +161,10 @@ class FineTuner(ResumableTrainer):
         self._record_options()
 
     def _record_options(self) -> None:
-        """Writes into the network's configuration how rows become inputs, for predictions."""
+        """Write into the network's configuration how rows become features, for predictions."""
         config: Any = getattr(self.network, "config", None)
         if config is not None:
-            options = self.task.chosen_options()
-            length = {"max_seq_length": self.task.task_args.max_seq_length}
-            config.update({**options, TRAINED_ON: {**options.get(TRAINED_ON, {}), **length}})
+            config.update(self.head.record())
 
     # ---- loss
 
@@ -135,30 +175,26 @@ class FineTuner(ResumableTrainer):
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """Labels of the optimizer step with their weights, over all micro-batches and ranks."""
+        """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
         labels = [batch["labels"] for batch in batch_samples]
-        counts = [(count_labels(each) * self.task.label_weights(each)).sum() for each in labels]
+        counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
         return self.sum_over_ranks(torch.stack(counts).sum().to(device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
-        """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
+        """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
-        outputs = model(**self._network_inputs(inputs))
-        losses = self.task.losses(inputs, outputs, self.args.label_smoothing_factor)
-        losses = losses * self.task.label_weights(inputs["labels"])
+        outputs = self.head.forward(model, inputs)
+        losses = self.head.losses(inputs, outputs, self.args.label_smoothing_factor)
+        losses = losses * self.head.label_weights(inputs["labels"])
         loss = losses.sum() / num_items_in_batch.clamp(min=1e-9) * self.args.world_size
         return (loss, outputs) if return_outputs else loss
-
-    def _network_inputs(self, inputs: dict) -> dict:
-        others = ("labels", "length", *self.task.extra_columns)
-        return {name: value for name, value in inputs.items() if name not in others}
 
     # ---- evaluation
 
     def _sorted_part(self, part: str) -> "_SortedPart":
         if part not in self._parts:
-            features = self.task.encoded(part)
+            features = self.task.encoded(part).features
             numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
             self._parts[part] = _SortedPart(features.select(numbers), numbers)
         return self._parts[part]
@@ -168,24 +204,21 @@ class FineTuner(ResumableTrainer):
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
-        """Returns the outputs that the task keeps, (B, 2) sum and number of each feature's losses, and the labels."""
+        """Return what the head keeps of the outputs, and (B, 2) sum and number of each feature's losses."""
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
-            outputs = model(**self._network_inputs(inputs))
-        reduced = self.task.reduce(inputs, outputs)
-
-        labels = inputs.get("labels")
-        if labels is None:
-            return None, (reduced,), None
-        losses = torch.stack([self.task.losses(inputs, outputs), count_labels(labels).float()], 1)
-        return None, (reduced, losses), labels
+            outputs = self.head.forward(model, inputs)
+        kept = self.head.keep(inputs, outputs)
+        if inputs.get("labels") is None:
+            return None, (kept,), None
+        return None, (kept, losses_and_counts(self.head, inputs, outputs)), None
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
         name = next((name for name, part in self._parts.items() if part.features is dataloader.dataset), None)
         if name is None:  # rows whose order and labels the task does not know
-            raise InputError("not a part of the task", where="dataset", remedy='use predict_part("test", "test")')
+            raise InputError("not rows of the task", where="dataset", remedy="pass rows to `evaluate` or `predict`")
         part = self._parts[name]
         output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         kept, *losses = (part.restored(each) for each in output.predictions)
@@ -193,23 +226,39 @@ class FineTuner(ResumableTrainer):
 
         metrics = {}
         if losses:
-            total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
-            labels = part.restored(output.label_ids)
-            metrics = {"loss": total / max(1.0, count), **self.task.evaluate(name, kept, labels)}
+            metrics = self.task.metrics(name, kept, losses[0])
             self._record_options()  # the validation rows may have decided one
-            order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
-            metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
+            names = (*self.task.metric_names(), *metrics)  # the task's main metric comes first
+            metrics = {name: metrics[name] for name in dict.fromkeys(names) if name in metrics}
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the metrics of the validation rows, or of other labelled rows, as `datasets` gives them."""
+        own = [part.features for part in self._parts.values()]
+        if eval_dataset is None or any(eval_dataset is features for features in own):
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        self.task.add_part("rows", dataset_rows(eval_dataset))
+        self._parts.pop("rows", None)
+        return super().evaluate(self._sorted_part("rows").features, ignore_keys, metric_key_prefix)
+
+    def predict(self, test_dataset: Any, ignore_keys=None, metric_key_prefix: str = "test") -> Any:
+        """Return what `bert_hf.predict` returns for texts; of a part's features, what `Trainer.predict` returns."""
+        if any(test_dataset is part.features for part in self._parts.values()):
+            return super().predict(test_dataset, ignore_keys, metric_key_prefix)
+        return predict(self.network, test_dataset, self.processing_class)
+
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
-        """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
+        """Predict the rows of any part (`kept`), and return its metrics under `prefix`; none without labels."""
         features: Any = self._sorted_part(part).features
         return self.predict(features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
-        """Trains, and lets the task choose by the validation rows: see `validate`."""
+        """Train, and let the task choose by the validation rows: see `validate`."""
         self.task.begin()
+        self._try_further_metrics()
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         dense = sharded or self.args.device.type != "cpu"
         with contextlib.nullcontext() if dense else without_padding(self.network):
@@ -217,6 +266,15 @@ class FineTuner(ResumableTrainer):
         if "validation" in self.task.parts:
             self.validate(None if sharded else self.network)
         return trained
+
+    def _try_further_metrics(self) -> None:
+        """Compute further metrics of a few rows before the training, so that one that does not fit ends it now."""
+        if not self.task.further:
+            return
+        rows = take(self.task.parts["train"], range(min(_TRIED_ROWS, len(self.task.parts["train"]))))
+        encoded = self.head.encode(rows)
+        kept, _ = run_network(self.head, self.network.to(self.args.device).eval(), encoded.features, self.args.device)
+        compute_further(self.head, rows, self.head.decode(rows, encoded, kept), self.task.further)
 
     def validate(self, network: nn.Module | None) -> None:
         """Sets `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
@@ -242,7 +300,7 @@ class FineTuner(ResumableTrainer):
 
     def _load_best_model(self) -> None:
         super()._load_best_model()
-        if self.task.threshold is not None:  # that of the last evaluation, not of these weights
+        if self.head.threshold is not None:  # that of the last evaluation, not of these weights
             self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:

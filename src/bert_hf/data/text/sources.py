@@ -122,10 +122,16 @@ def hub_rows(
         raise InputError(what, where=name, remedy="give --train_file")
 
     return {
-        split: [Row(with_class_names(row, rows.features), f"{name} ({split})") for row in rows]
+        split: dataset_rows(rows, f"{name} ({split})")
         for split, rows in loaded.items()
         if split in splits and len(rows)
     }
+
+
+def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
+    """Return the rows of a `datasets.Dataset`, or of a list of dictionaries by column."""
+    features = getattr(rows, "features", None)
+    return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]
 
 
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:

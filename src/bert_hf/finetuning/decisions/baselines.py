@@ -4,37 +4,34 @@ Character n-grams are hard to beat on short messages: benchmarks/README.md. Noth
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.features.long_texts import cut_tokens
-from bert_hf.finetuning.metrics.classification import classification_metrics, regression_metrics
+from bert_hf.finetuning.heads.classification import ClassificationHead
+from bert_hf.finetuning.metrics.classification import (
+    classification_metrics,
+    multi_label_metrics,
+    predicted_classes,
+    predicted_labels,
+    regression_metrics,
+)
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
 _FOLDS = 3
 _FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
 _DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
 _MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
-
-_LOADING = """
-# Without a network, in the folder of the run alone: {what}
-import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
-
-svm = np.load("{path}")
-vectorizer = TfidfVectorizer({options}, vocabulary=str(svm["terms"]).split("\\n"))
-vectorizer.idf_ = svm["idf"]
-scores = vectorizer.transform(["An example sentence."]) @ svm["coefficients"].T + svm["intercept"]"""
 
 _VECTORS = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
@@ -105,13 +102,15 @@ def text_features(vectorizer: TfidfVectorizer, rows: LabelledTexts) -> csr_matri
 class Baselines:
     """The majority class, and linear SVMs on words and on characters; of a regression the mean, and ridge regressions.
 
-    Without labels it is a regression. Where all training rows are of one class, the majority is the only baseline.
-    All rows are cut to what the network reads (`cut_texts`).
+    Of several labels per row each has an SVM of its own, and the majority are those that most rows have. Where all
+    training rows are of one class, the majority is the only baseline. All rows are cut to what the network reads
+    (`cut_texts`).
     """
 
-    def __init__(self, train: LabelledTexts, labels: Sequence[str]):
-        self.labels = tuple(labels)
-        self.targets = train.targets(self.labels)
+    def __init__(self, train: LabelledTexts, head: ClassificationHead):
+        self.head = head
+        self.labels = head.labels
+        self.targets = head.targets(train)
         self.models = {}
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
@@ -120,41 +119,29 @@ class Baselines:
             features = text_features(vectorizer, train)
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
-    def metrics(
-        self, rows: LabelledTexts, names: Sequence[str] = (), thresholds: Mapping[str, float] | None = None
-    ) -> dict[str, float]:
-        """Metrics of labelled rows (see `classification_metrics`), named `baseline_<kind>_<metric>`."""
-        references = rows.targets(self.labels)
+    def metrics(self, rows: LabelledTexts, thresholds: Mapping[str, Any] | None = None) -> dict[str, float]:
+        """Return metrics of labelled rows, as of the head, named `baseline_<kind>_<metric>`."""
+        references = self.head.targets(rows)
+        combined = "combined_score" in self.head.benchmark_metrics
         result = {}
         for kind, scores in self.predict(rows).items():
-            if self.labels:
-                metrics = classification_metrics(scores, references, names, (thresholds or {}).get(kind))
-            else:
+            threshold = (thresholds or {}).get(kind)
+            if self.head.regression:
                 metrics = regression_metrics(scores, references)
+            elif self.head.several_labels:
+                metrics = multi_label_metrics(predicted_labels(scores, threshold), references)
+            else:
+                classes = predicted_classes(scores, threshold)
+                metrics = classification_metrics(classes, references, scores, combined, threshold is not None)
             result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
         return result
 
-    def save(self, path: Path, kind: str) -> str:
-        """Writes the model on single texts as arrays, without a pickle; returns the code that loads it."""
-        vectorizer, model = self.models[kind]
-        np.savez_compressed(
-            path,
-            terms=np.array("\n".join(vectorizer.get_feature_names_out())),
-            idf=vectorizer.idf_,
-            coefficients=model.coef_,
-            intercept=model.intercept_,
-        )
-        options = ", ".join(f"{name}={value!r}" for name, value in {"sublinear_tf": True, **_VECTORS[kind]}.items())
-        what = f"the SVM on {kind}, with a score for each label"
-        if len(self.labels) == 2:
-            what = f"the SVM on {kind}, whose score of the second label is positive"
-        elif not self.labels:
-            what = f"the ridge regression on {kind}"
-        return _LOADING.format(what=what, path=f"{path.parent.name}/{path.name}", options=options)
-
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
-        """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""
-        if self.labels:
+        """Return scores of rows by kind of baseline, as logits of the head: (N, classes), or (N,) numbers."""
+        if self.head.several_labels:
+            shares = self.targets.mean(axis=0)
+            result = {"majority": np.tile(np.where(shares >= 0.5, 1.0, -1.0), (len(rows), 1))}
+        elif self.labels:
             counts = np.bincount(self.targets, minlength=len(self.labels)).astype(float)
             result = {"majority": np.tile(counts, (len(rows), 1))}
         else:
@@ -164,16 +151,19 @@ class Baselines:
             result[kind] = self._scores(model, text_features(vectorizer, rows))
         return result
 
-    def _linear(self, strength: float) -> LinearSVC | Ridge:
+    def _linear(self, strength: float) -> Any:
         if self.labels:
-            return LinearSVC(C=strength, class_weight="balanced", random_state=0)
+            svm = LinearSVC(C=strength, class_weight="balanced", random_state=0)
+            return OneVsRestClassifier(svm) if self.head.several_labels else svm
         return Ridge(alpha=1 / strength, solver="lsqr")
 
-    def _scores(self, model: LinearSVC | Ridge, features: csr_matrix) -> np.ndarray:
+    def _scores(self, model: Any, features: csr_matrix) -> np.ndarray:
         if isinstance(model, Ridge):
             return model.predict(features)
 
         scores = model.decision_function(features)
+        if self.head.several_labels:
+            return scores.reshape(len(scores), -1)
         if scores.ndim == 1:
             scores = np.stack([-scores, scores], axis=1)
         every = np.full((len(scores), len(self.labels)), -np.inf)  # a class may have no training row
@@ -181,18 +171,19 @@ class Baselines:
         return every
 
     def _strength(self, features: csr_matrix) -> float:
-        """The strength with the best mean over the folds of Matthews correlation, or the lowest squared error.
+        """Return the strength with the best mean over the folds: Matthews correlation, micro F1 or squared error.
 
         Matthews correlation, because F1 of a frequent positive class is high for the majority already.
         """
         drawn = np.sort(np.random.default_rng(0).permutation(len(self.targets))[:_MAX_ROWS])
         targets = self.targets[drawn]
-        rarest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
+        by_class = bool(self.labels) and not self.head.several_labels
+        rarest = min(np.sum(targets == one) for one in np.unique(self.targets)) if by_class else _FOLDS
         if len(self.targets) < _FEW_ROWS or rarest < _FOLDS:
             return _DEFAULT_STRENGTH
 
-        folds = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
-        scoring = "matthews_corrcoef" if self.labels else "neg_mean_squared_error"
+        folds = (StratifiedKFold if by_class else KFold)(_FOLDS, shuffle=True, random_state=0)
+        scoring = "matthews_corrcoef" if by_class else "f1_micro" if self.labels else "neg_mean_squared_error"
         means = [
             cross_val_score(self._linear(strength), features[drawn], targets, cv=folds, scoring=scoring).mean()
             for strength in _STRENGTHS

@@ -18,9 +18,7 @@ def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[st
     return {name: (round(float(own.mean()), 4), round(float(own.std()), 4)) for name, own in measured.items()}
 
 
-def drift_line(
-    features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]
-) -> str:
+def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]) -> str:
     """Return a line on the measures whose mean differs from the training rows; "" if none does.
 
     Example: `! the rows differ from the training rows: tokens 96.2 (training: 21.4)`.

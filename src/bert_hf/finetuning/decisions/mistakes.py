@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.metrics.classification import THRESHOLD_METRICS, positive_rates
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 
 class Judged(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.metrics.classification import positive_scores, predicted_classes
+from bert_hf.finetuning.metrics.classification import predicted_classes, probability_metrics
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
@@ -70,10 +70,11 @@ def threshold_option(task_args: Any) -> str | None:
 
 
 def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """Checks that the validation rows have two classes. A line if they cannot show the false-positive rate."""
+    """Check that the validation rows have two classes; return a line if they cannot show the false-positive rate."""
     option = threshold_option(task_args)
+    several = targets.ndim == 2  # each label is present or not
     classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
-    if option is not None and classes != 2:
+    if option is not None and classes != 2 and not several:
         what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
         raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
     if option is not None and task_args.validates_on_training_rows:
@@ -81,7 +82,7 @@ def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) 
         raise InputError("the validation rows are the training rows", where=f"--{option}", remedy=remedy)
 
     rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
-    if not rate or negatives * rate >= 1:
+    if several or not rate or negatives * rate >= 1:
         return ""
     return (
         f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
@@ -89,8 +90,18 @@ def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) 
     )
 
 
-def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
-    """The threshold by the option that is given; every distinct score is tried.
+def choose_each(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> list[float]:
+    """Return the threshold of each label (see `choose_threshold`), 0.5 for one that every row or no row has.
+
+    Args:
+        logits, targets: (N, C), targets 0 or 1.
+    """
+    pairs = zip(expit(logits.astype(np.float64)).T, targets.T.astype(int), strict=True)
+    return [choose_threshold(scores, own, task_args) if np.ptp(own) else 0.5 for scores, own in pairs]
+
+
+def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
+    """Return the threshold of probabilities (N,) by the option that is given; every distinct score is tried.
 
     The best is the lowest threshold whose false-positive rate is at most the given one, or the one of the highest
     recall whose precision is at least the given one (else of the highest precision), or the one of the best F1.
@@ -99,7 +110,6 @@ def choose_threshold(logits: np.ndarray, targets: np.ndarray, task_args: Any) ->
         scores       0.9  0.8  0.7  0.4  0.2
         targets        1    1    0    1    0        --max_false_positive_rate 0.5 → 0.3
     """
-    scores = positive_scores(logits)
     false_rates, recalls, thresholds = roc_curve(targets, scores, drop_intermediate=False)
     hits, false_alarms = recalls * np.sum(targets == 1), false_rates * np.sum(targets == 0)
     with np.errstate(invalid="ignore"):

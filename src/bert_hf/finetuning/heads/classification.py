@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import expit, softmax
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from bert_hf.console import logger
 from bert_hf.data.text.tables import Row
-from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts
 from bert_hf.finetuning.losses import binary_cross_entropies, cross_entropies, squared_errors
 from bert_hf.finetuning.metrics.classification import (
     CLASSIFICATION,
@@ -70,6 +70,7 @@ class ClassificationHead(Head):
         self.benchmark_metrics: tuple[str, ...] = ()
         self.typical: dict[str, tuple[float, float]] = {}
         self.whole_files = False
+        self._names: tuple[str, ...] = ()  # columns of the first file, whose header a later one may lack
         super().__init__(tokenizer, given, config)
         if self.is_new:
             asked = self.given.get("label_separator") or self.given.get("label_columns")
@@ -94,8 +95,9 @@ class ClassificationHead(Head):
         A file is one row in a folder, and where the model was trained on a folder; else each line of it.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        names = self.columns_read.names if self.columns_read else ()
-        yield from file_texts(path, encoding, names, self.whole_files)
+        for row in file_texts(path, encoding, self._names, self.whole_files):
+            self._names = self._names or tuple(row.values)
+            yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
         named = self.columns_read or self._named_columns(rows[0], labels)
@@ -107,7 +109,10 @@ class ClassificationHead(Head):
             self.problem_type = MULTIPLE if several else CLASSES
         if self.labels:
             texts = texts.with_names(self.labels)
-        return texts if labels == "ignored" else without_empty(texts)
+        if labels != "ignored":
+            return without_empty(texts)
+        self.empty_rows += sum(not text for text in texts.texts)
+        return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
         """Return the named columns, else those of the training that the row has, else none: usual names decide."""
@@ -240,6 +245,17 @@ class ClassificationHead(Head):
             return {"names": self.labels}
         combined = "combined_score" in self.benchmark_metrics
         return {"logits": predictions, "combined": combined, "with_rates": self.threshold is not None}
+
+    def metric_config(self) -> str | None:
+        return "multilabel" if self.several_labels else None
+
+    def mean_loss(self, rows: LabelledTexts, predictions: np.ndarray, losses: np.ndarray) -> float:
+        if len(predictions) == len(losses):
+            return super().mean_loss(rows, predictions, losses)
+        # A mean over windows would weight long texts more
+        labels, logits = torch.from_numpy(self.targets(rows)), torch.from_numpy(predictions)
+        losses = losses_and_counts(self, {"labels": labels}, {"logits": logits}).double().numpy()
+        return super().mean_loss(rows, predictions, losses)
 
     def table(self, rows: LabelledTexts, predictions: np.ndarray) -> str:
         if self.regression:

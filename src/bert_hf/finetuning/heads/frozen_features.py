@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
-from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.data.examples.collator import pad_inputs
@@ -153,7 +153,9 @@ class FrozenFeaturesHead(TokenClassificationHead):
 
     name = "frozen_features"
     auto_class = BiLstmTagger
+    start_class = AutoModel
     architectures = ("BiLstmTagger",)
+    new_layers = ("pooler.",)
     stock = False
     tagger: BiLstmTagger
 

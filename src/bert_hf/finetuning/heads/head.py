@@ -1,5 +1,7 @@
 """The interface of a head: one kind of output layer on BERT, and all that the project knows about it."""
 
+import contextlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
@@ -10,7 +12,9 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
+from bert_hf.data.text.input_files import access_errors, expand, is_url
 from bert_hf.data.text.tables import Row, read_rows
+from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
 from bert_hf.models.inference import run_by_length
 
@@ -48,10 +52,12 @@ class Head(ABC):
         labels: class names by id; empty for a head without classes. A new head takes them from the training rows.
         length: tokens of a feature, special tokens included, at most.
         threshold: of a prediction, chosen on validation rows, or given; None: there is none.
+        empty_rows: how many rows without a text were read for predictions.
     """
 
     name: ClassVar[str]  # as in `FineTuner(…, head=name)`; recorded in the configuration
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
+    start_class: ClassVar[Any] = None  # the stock class that a training starts from, where it is not `auto_class`
     architectures: ClassVar[tuple[str, ...]]  # endings of the class names, such as ForSequenceClassification
     new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
     pipeline_tag: ClassVar[str]  # of the Hub
@@ -68,6 +74,7 @@ class Head(ABC):
         self.is_new = config is None
         self.labels: tuple[str, ...] = ()
         self.threshold: Any = None
+        self.empty_rows = 0
         longest = self.option("max_seq_length", getattr(tokenizer, "model_max_length", 0))
         self.length = min(longest, getattr(config, "max_position_embeddings", longest))
         if config is not None:
@@ -189,6 +196,15 @@ class Head(ABC):
         """Return further arguments that only this head's own metric takes."""
         return {}
 
+    def metric_config(self) -> str | None:
+        """Return the configuration of further metrics that suits this head, such as `multilabel`."""
+        return None
+
+    def mean_loss(self, rows: Rows, predictions: Any, losses: np.ndarray) -> float:
+        """Return the mean over all labels, by (F, 2) the sum and the number of each feature's losses."""
+        total, count = np.asarray(losses, dtype=np.float64).sum(axis=0)
+        return float(total / max(1.0, count))
+
     def table(self, rows: Rows, predictions: Any) -> str:
         """Return a table of the classes for the console; "" if there is none."""
         return ""
@@ -203,6 +219,54 @@ class Head(ABC):
 
     def restore(self, config: Any) -> None:
         """Take the thresholds from the configuration of a finished model."""
+
+
+# ---- reading files
+
+
+def rows_of_files(head: Head, files: Sequence[str], encoding: str | None = None) -> Iterator[Row]:
+    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order."""
+    for path in expand(list(files), folders=True):
+        empty = True
+        with access_errors(path) if is_url(path) else contextlib.nullcontext():
+            for row in head.read_file(path, encoding):
+                empty = False
+                yield row
+        if empty:
+            raise InputError("contains no rows", where=path, remedy="give a file with rows")
+
+
+# ---- metrics
+
+
+def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray) -> dict[str, float]:
+    """Return the metrics of labelled rows: `loss` and those of the head."""
+    inputs = head.metric_inputs(rows, predictions)
+    metrics = head.metric().compute(**inputs, **head.metric_options(rows, predictions))
+    loss = head.mean_loss(rows, predictions, losses)
+    return {**{name: float(value) for name, value in metrics.items()}, "loss": loss}
+
+
+def compute_further(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
+    """Return the numbers that further metrics of the `evaluate` library give, by name.
+
+    Of more than two classes a metric that can average takes the macro average.
+    """
+    results: dict[str, float] = {}
+    inputs = head.metric_inputs(rows, predictions) if metrics else {}
+    for metric in metrics:
+        options = {}
+        if len(head.labels) > 2 and "average" in inspect.signature(metric._compute).parameters:
+            options["average"] = "macro"
+        try:
+            computed = metric.compute(**inputs, **options)
+        except Exception as error:  # whatever the metric raises
+            remedy = "give a metric for predictions and references of this kind"
+            raise InputError(f"fails on these rows: {first_line(error)}", where=metric.name, remedy=remedy) from None
+        for name, value in (computed or {}).items():
+            if isinstance(value, int | float | np.number):
+                results[f"{metric.name}_{name}" if name in results else name] = float(value)
+    return results
 
 
 # ---- running a network
@@ -249,4 +313,3 @@ def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
     return padded
-

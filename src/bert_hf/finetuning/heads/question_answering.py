@@ -115,7 +115,10 @@ class QuestionAnsweringHead(Head):
             "references": [
                 {
                     "id": question.id,
-                    "answers": [{"text": text, "answer_start": start} for text, start in question.answers or ()],
+                    "answers": {
+                        "text": [text for text, _ in question.answers or ()],
+                        "answer_start": [start for _, start in question.answers or ()],
+                    },
                 }
                 for question in rows
             ],
@@ -144,4 +147,3 @@ def null_odds(predictions: Sequence[Prediction]) -> dict[str, float]:
 def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
     """Return the texts of the gold answers of each question, by id."""
     return {question.id: [answer.text for answer in question.answers or ()] for question in questions}
-

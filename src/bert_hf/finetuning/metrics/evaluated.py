@@ -7,13 +7,13 @@
 They need no network and no file, and may be used in `evaluate.combine`.
 """
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import evaluate
 import numpy as np
-from datasets import Features, Sequence as Several, Value
+from datasets import Features, Value
+from datasets import Sequence as Several
 
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.metrics.classification import (
@@ -154,22 +154,3 @@ def load_metrics(names: Sequence[Any], config: str | None = None) -> list[Any]:
             remedy = "give a folder or script of the evaluate library, or check the id and the network"
             raise InputError(f"metric cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
     return metrics
-
-
-def compute_further(metrics: Sequence[Any], inputs: Mapping[str, Any], classes: int) -> dict[str, float]:
-    """Return the numbers that metrics give, by name; macro averages of more than two classes."""
-    results: dict[str, float] = {}
-    for metric in metrics:
-        options = {}
-        if classes > 2 and "average" in inspect.signature(metric._compute).parameters:
-            options["average"] = "macro"
-        try:
-            computed = metric.compute(**inputs, **options)
-        except Exception as error:  # whatever the metric raises
-            raise InputError(
-                f"metric fails on these rows: {first_line(error)}", where=metric.name, remedy="give another metric"
-            ) from None
-        for name, value in (computed or {}).items():
-            if isinstance(value, int | float | np.number):
-                results[f"{metric.name}_{name}" if name in results else name] = float(value)
-    return results

@@ -28,7 +28,9 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """The rows that are to be split."""
     columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding)
+    columns = columns._replace(labels=tuple(split_args.label_columns or ()))
+    kinds = split_args.label_separator, split_args.problem_type
+    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding, *kinds)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()

@@ -20,8 +20,8 @@ from bert_hf.console import logger
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, as_number, labelled_rows
 from bert_hf.finetuning.metrics.classification import CORRELATION
+from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, as_number, labelled_rows
 
 _SPLITS = {"train": "train", "validation": "validation", "test": "test"}
 _MNLI_SPLITS = {

@@ -218,28 +218,26 @@ def as_number(value: Any) -> float | None:
 
 
 def read_labelled(
-    files: list[str], named: Columns | None = None, encoding: str | None = None, needs_labels: bool = True
+    files: list[str],
+    named: Columns | None = None,
+    encoding: str | None = None,
+    separator: str | None = None,
+    problem_type: str | None = None,
 ) -> LabelledTexts:
     """Read labelled texts from tables and from folders with a subfolder of text files for each class.
 
-    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged; of
-    rows without labels all are kept, so that each gets its prediction.
+    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged. The
+    arguments are those of `labelled_rows`.
     """
     named = named or Columns()
-    rows = rows_of_files(files, encoding, named.names)
-    return without_empty(labelled_rows(rows, named, "needed" if needs_labels else "optional"))
-
-
-def rows_of_files(files: list[str], encoding: str | None = None, names: tuple[str, ...] = ()) -> list[Row]:
-    """Return the rows of files and folders, each of which has some; a later file may lack the header of the first."""
     rows: list[Row] = []
     for path in expand(files, folders=True):
+        names = tuple(rows[0].values) if rows else named.names  # a later file may lack the header of the first
         before = len(rows)
         rows += file_texts(path, encoding, names)
         if len(rows) == before:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
-        names = tuple(rows[0].values)
-    return rows
+    return without_empty(labelled_rows(rows, named, "needed", separator, problem_type))
 
 
 def file_texts(

@@ -7,6 +7,7 @@ Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten fold
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts, names_of
 
 _MAX_FOLDS = 20  # of which some are held out: 15 % are three of them
 _MAX_BINS, _ROWS_PER_BIN = 10, 20  # of the numbers of a regression
@@ -25,11 +26,15 @@ _MAX_BUNDLES = 200  # per class
 
 
 def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
-    """(N,) the class of each row: [1, 0, 1] of "spam", "ham", "spam".
+    """Return (N,) the class of each row: [1, 0, 1] of "spam", "ham", "spam".
 
-    Of a regression: its quantile bin, of at most ten, of 20 rows or more; equal numbers share a bin.
+    Of several labels per row: the one that the fewest rows have. Of a regression: its quantile bin, of at most ten, of
+    20 rows or more; equal numbers share a bin.
     """
-    values = np.array(rows.class_names())
+    labels = rows.class_names()
+    counts = Counter(name for label in labels for name in names_of(label))
+    rarest = [min(names_of(label), key=lambda name: (counts[name], name), default="") for label in labels]
+    values = np.array(rarest)
     if regression:
         numbers = rows.numbers()
         bins = int(np.clip(len(numbers) // _ROWS_PER_BIN, 1, _MAX_BINS))

@@ -14,8 +14,8 @@ from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
-from bert_hf.finetuning.rows.labelled_texts import unknown_label
 from bert_hf.finetuning.metrics.entities import is_iob1, is_tag, to_iob2
+from bert_hf.finetuning.rows.labelled_texts import unknown_label
 
 DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
@@ -239,7 +239,7 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
     words = list_cell(value)
     if words is None and isinstance(value, str):
         return split(text_of(row, column) or "")
-    if words is None and value is not None or not all(isinstance(word, str) for word in words or ()):
+    if (words is None and value is not None) or not all(isinstance(word, str) for word in words or ()):
         raise row.error(f"{column} is neither a list of words nor a text", _REMEDY)
     return words or [], []
 

@@ -1,1 +1,53 @@
 """Tasks: the rows of a run, what they are compared with, and what is reported of it."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from bert_hf.config import finetuning_arguments
+from bert_hf.data.text.tokenization import load_tokenizer
+from bert_hf.errors import InputError, check_known
+
+# Options and task by the head; a head that is not listed has the task and the options that all share
+_TASKS = {
+    "classification": ("ClassificationArguments", "ClassificationTask"),
+    "token_classification": ("TokenClassificationArguments", "TokenClassificationTask"),
+    "question_answering": ("QuestionAnsweringArguments", "QuestionAnsweringTask"),
+    "multiple_choice": ("TaskArguments", "MultipleChoiceTask"),
+}
+
+
+def task_of_rows(
+    model: Any,
+    parts: Mapping[str, Any],
+    head: Any,
+    tokenizer: Any = None,
+    metrics: Sequence[Any] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return the task of rows in memory.
+
+    Args:
+        model: folder or Hub id of a checkpoint, or a network that was loaded from one.
+        parts: the rows of `train`, `validation` and `test`, as `datasets` gives them; None for a part without rows.
+        head: name of the head, or a class of one's own.
+        tokenizer: by default the checkpoint's.
+        metrics: of the `evaluate` library.
+        options: options of the task by name.
+    """
+    name = head if isinstance(head, str) else head.name
+    arguments, task = _TASKS.get(name, ("TaskArguments", "Task"))
+    where = str(model if isinstance(model, str | Path) else model.name_or_path)
+    if parts.get("train") is None:
+        raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
+
+    kind: Any = getattr(finetuning_arguments, arguments)
+    for option in options or {}:
+        names = [field.name for field in fields(kind)]
+        check_known(option, names, f"the head {name!r} has no option {option!r}", "FineTuner")
+    rows = {part: own for part, own in parts.items() if own is not None}
+    task_args = kind(where, dataset_name=rows, **(options or {}))
+    module = importlib.import_module(f"{__name__}.{name if task != 'Task' else 'task'}")
+    return getattr(module, task)(task_args, tokenizer or load_tokenizer(where), head, metrics)

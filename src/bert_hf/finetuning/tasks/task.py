@@ -1,104 +1,138 @@
-"""The interface between a task family and the shared path of fine-tuning: rows, network, loss, metrics."""
+"""A task: the labelled rows of a run, split into parts, with the head that is trained on them."""
 
-import functools
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 import numpy as np
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
-from bert_hf.finetuning.losses import cross_entropies
+from bert_hf.finetuning.heads import head_named
+from bert_hf.finetuning.heads.head import (
+    Encoded,
+    Head,
+    Kept,
+    Labels,
+    compute_further,
+    compute_metrics,
+    rows_of_files,
+)
 from bert_hf.finetuning.rows.splits import split_rows, take
 
-Arrays = np.ndarray | tuple[np.ndarray, ...]
-TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become inputs, for predictions
 
+class Task:
+    """The rows of a run (section 4 of Devlin et al. 2019), their head, and what is reported of them.
 
-class DownstreamTask(ABC):
-    """A task family (section 4 of Devlin et al. 2019), with its rows read and its tokenizer.
+    The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A subclass adds what a kind of rows
+    is compared with and reported by; a new kind of head needs none.
 
-    The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A *row* is what the user gave (a
-    text, a question, a sentence); a *feature* is one input of the network. A row may become several features.
+    Args:
+        task_args: options: which rows, and how they become features.
+        tokenizer: None where rows are only read.
+        head: name of the head, of which `Task` itself has none.
+        metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
 
     Attributes:
         parts: the rows of "train" and "validation", and of "test" and other parts, if any.
         split_off: the parts whose rows are split off the training rows.
-        labels: class names by id; empty for a task without classes.
-        threshold: of a prediction, as the validation rows decided, or as it is given; None: there is none.
+        further: metrics of the `evaluate` library in addition to the head's own.
         findings: sentences of `analyse`, for the report and the card.
     """
 
-    auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
-    new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
-    pipeline_tag: ClassVar[str]  # of the Hub
-    stock: ClassVar[bool] = True  # whether stock transformers loads the result
-    extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
+    head_name: ClassVar[str]
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
 
-    def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
+    def __init__(
+        self,
+        task_args: TaskArguments,
+        tokenizer: PreTrainedTokenizerBase | None,
+        head: str | type[Head] | None = None,
+        metrics: Any = (),
+    ):
         self.task_args = task_args
-        self.tokenizer = tokenizer
-        self.begin()
+        self.tokenizer: Any = tokenizer
+        self.head = self.make_head(task_args, tokenizer, head)
         self.findings: list[str] = []
-        parts = self.read(task_args)
-        self.labels = self.class_names(task_args, parts)
-        self.parts = limited(self.complete(task_args, parts), task_args)
+        self.begin()
+        self._encoded: dict[str, Encoded] = {}
+
+        parts = self.read()
+        self.prepare(parts)
+        self.parts = limited(self.complete(parts), task_args)
         self.split_off = [part for part in self.parts if part not in parts]
+        self.further_names: tuple[str, ...] = ()  # of the numbers that they give
+        self.further = self._load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
+
+    @classmethod
+    def make_head(cls, task_args: TaskArguments, tokenizer: Any, head: str | type[Head] | None = None) -> Head:
+        """Return the head, by the options of the task."""
+        kind = head_named(head or cls.head_name) if head is None or isinstance(head, str) else head
+        return kind(tokenizer, vars(task_args))
 
     # ---- rows
 
-    @classmethod
-    @abstractmethod
-    def read(cls, task_args: TaskArguments) -> dict[str, Any]:
-        """The rows of files or of a Hub dataset, by part, checked."""
+    def read(self) -> dict[str, Any]:
+        """Return the rows of files or of a Hub dataset, by part, checked row by row."""
+        task_args = self.task_args
+        source = self.source(task_args)
+        if task_args.train_file:
+            encoding = getattr(task_args, "encoding", None)
+            files = task_args.files()
+            rows_of_part = {part: list(rows_of_files(self.head, own, encoding)) for part, own in files.items()}
+        else:
+            rows_of_part = hub_rows(source, task_args.dataset_config_name)
+        return {part: self.head.read(rows, self.labels_of(part)) for part, rows in rows_of_part.items()}
 
-    @classmethod
-    def groups(cls, rows: Any) -> np.ndarray:
-        """(N,) group numbers: rows of a group are near-duplicates, and stay in one part where rows are split off."""
+    @staticmethod
+    def labels_of(part: str) -> Labels:
+        """Return whether rows of a part need labels: test rows may have none."""
+        return "optional" if part.startswith("test") else "needed"
+
+    def prepare(self, parts: dict[str, Any]) -> None:
+        """Check the rows of all parts together, and let the head take its labels from the training rows."""
+        self.head.check(parts)
+
+    def groups(self, rows: Any) -> np.ndarray:
+        """Return (N,) group numbers: rows of a group are near-duplicates, and stay in one part."""
         return np.arange(len(rows))
 
-    @classmethod
-    def strata(cls, task_args: TaskArguments, rows: Any) -> np.ndarray:
-        """(N,) class of each row, in proportion in all parts that are split off."""
+    def strata(self, rows: Any) -> np.ndarray:
+        """Return (N,) the class of each row, in proportion in all parts that are split off."""
         return np.zeros(len(rows), np.int64)
 
-    @classmethod
-    def complete(cls, task_args: TaskArguments, parts: dict[str, Any]) -> dict[str, Any]:
-        """The parts that were read, and those that are split off the training rows.
+    def complete(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Return the parts that were read, and those that are split off the training rows.
 
         Validation rows that are not given are split off, and so are test rows where neither are given (if
         `splits_test`): a run with validation rows alone is judged by these.
         """
         if "validation" in parts:
             return parts
+        task_args = self.task_args
         percentages = {"validation": task_args.validation_split_percentage}
-        if cls.splits_test and "test" not in parts:
+        if self.splits_test and "test" not in parts:
             percentages = {"test": task_args.test_split_percentage, **percentages}
 
-        train, strata_of = parts["train"], functools.partial(cls.strata, task_args)
-        where = (task_args.train_file or [cls.source(task_args)])[0]
-        made = split_rows(train, cls.groups(train), percentages, task_args.split_seed, where, strata_of)
+        train = parts["train"]
+        where = (task_args.train_file or [self.source(task_args)])[0]
+        made = split_rows(train, self.groups(train), percentages, task_args.split_seed, where, self.strata)
         return made | {part: rows for part, rows in parts.items() if part != "train"}
 
     @classmethod
-    def describe_rows(cls, rows: Any, task_args: TaskArguments) -> str:
-        """Describes the rows of a part: number, columns, classes."""
-        return f"{len(rows):,} rows"
+    def label_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
+        """Return the class names by id, of the rows as they are given."""
+        task = cls.__new__(cls)
+        task.task_args, task.head = task_args, cls.make_head(task_args, None)
+        task.prepare(task.read())
+        return task.head.labels
 
     @classmethod
-    def class_names(cls, task_args: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
-        """Class names by id, of all rows that were read."""
-        return ()
-
-    @classmethod
-    def source(cls, task_args: TaskArguments) -> str:
-        """Where the rows come from, in words."""
+    def source(cls, task_args: TaskArguments) -> Any:
+        """Return where the rows come from, in words, or the dataset itself."""
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
@@ -106,129 +140,111 @@ class DownstreamTask(ABC):
         return task_args.dataset_name
 
     def describe(self) -> str:
-        """Lines about the rows of all parts."""
-        return "\n".join(f"{part}: {self.describe_rows(rows, self.task_args)}" for part, rows in self.parts.items())
+        """Return lines about the rows of all parts."""
+        return "\n".join(f"{part}: {self.head.describe_rows(rows)}" for part, rows in self.parts.items())
 
-    @abstractmethod
-    def encoded(self, part: str) -> datasets.Dataset:
-        """The features of a part, not padded: the network's inputs, `labels` if there are any, `length` in tokens."""
+    def add_part(self, part: str, rows: Any) -> None:
+        """Add labelled rows as a part of their own, or replace it."""
+        self.parts[part] = self.head.read(rows)
+        self.head.check({part: self.parts[part]})
+        self._encoded.pop(part, None)
 
-    def inputs_per_epoch(self) -> int:
-        """Features of the training rows."""
-        return len(self.encoded("train"))
+    # ---- features
 
-    @abstractmethod
-    def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
-        """Makes a padded batch of features."""
+    def encoded(self, part: str) -> Encoded:
+        """Return the features of a part."""
+        if part not in self._encoded:
+            self._encoded[part] = self.head.encode(self.parts[part])
+        return self._encoded[part]
 
-    # ---- network and loss
+    def is_labelled(self, part: str) -> bool:
+        """Return whether the rows of a part have labels."""
+        return "labels" in self.encoded(part).features.column_names
+
+    def collator(self) -> Callable:
+        """Return what makes a padded batch of features."""
+        return self.head.collator()
 
     def config_options(self) -> dict:
-        """Options of the network's configuration: by default number and names of the classes; problem_type, …"""
-        return {
-            "num_labels": len(self.labels),
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-        }
+        """Return options of the network's configuration: number and names of the classes, …"""
+        return self.head.config_options()
 
-    def chosen_options(self) -> dict:
-        """Options of the network's configuration for predictions: how rows become inputs, a threshold.
+    # ---- metrics and decisions
 
-        Called before the training and after each evaluation.
-        """
-        return {}
+    def metric_names(self) -> tuple[str, ...]:
+        """Return the names of the validation metrics; the first decides by default which weights are kept."""
+        return self.head.metric_names()
 
-    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
-        """(B,) sum of the losses of each feature's labels (see `losses.py`): by default of classes.
+    def predictions(self, part: str, kept: Kept) -> Any:
+        """Return the predictions of a part's rows (see `Head.decode`)."""
+        return self.head.decode(self.parts[part], self.encoded(part), kept)
 
-        Args:
-            inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
-            label_smoothing: ignored where targets are numbers or answers.
-        """
-        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
+    def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
+        """Return the metrics of a labelled part, by what was kept and (F, 2) the losses of its features."""
+        rows, predictions = self.parts[part], self.predictions(part, kept)
+        further = compute_further(self.head, rows, predictions, self.further)
+        self.further_names = tuple(further)
+        return {**further, **compute_metrics(self.head, rows, predictions, losses)}
 
-    def label_weights(self, labels: Tensor) -> Tensor:
-        """(B,) the weight of each feature in the mean that is the training loss, or one weight for all."""
-        return labels.new_ones(())
+    def _load_metrics(self, names: list) -> list:
+        if not names:
+            return []
+        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
 
-    # ---- predictions
-
-    @classmethod
-    @abstractmethod
-    def metric_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
-        """Names of the validation metrics, without `eval_`; the first decides which weights are kept.
-
-        A metric that is better when it is lower is named `…loss`.
-        """
-
-    def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
-        """What is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
-        return outputs["logits"]
-
-    @abstractmethod
-    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        """Metrics of a part.
-
-        Args:
-            predictions: what `reduce` kept, one entry per feature in the order of `encoded(part)`; shorter entries
-                are padded with -100 where the batches differed in width.
-            labels: one per feature, padded in the same way.
-        """
+        return load_metrics(names, self.head.metric_config())
 
     def begin(self) -> None:
-        """Before a training: forgets what the validation rows of an earlier one decided."""
-        self.threshold: float | None = None
+        """Forget what the validation rows of an earlier training decided."""
+        self.head.threshold = None
 
-    def decide_as_trained(self, config: Any) -> None:
-        """Without training: takes what the validation rows decided then from the network's configuration."""
-        self.threshold = getattr(config, "decision_threshold", None)
+    def restore(self, config: Any) -> None:
+        """Take what the validation rows of the training decided from the configuration, to evaluate without training."""
+        self.head.restore(config)
 
-    def decide(self, predictions: Arrays, network: Any) -> list[str]:
-        """After the training: what the validation rows decide, in some lines. Without a network no weights change."""
+    def decide(self, kept: Kept, network: Any) -> list[str]:
+        """Return lines on what the validation rows decide after the training; without a network no weights change."""
         return []
 
-    def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
-        """Writes what a person looks at before a model is used, and says the most important in some sentences.
-
-        `part` is that of the reported metrics.
-        """
+    def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
+        """Write the error analysis into a folder, and return its main findings; `part` has the reported metrics."""
         return []
 
-    @abstractmethod
-    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        """Writes the predictions of a part, in the order of its rows."""
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
+        """Write the predictions of a part, in the order of its rows, and return the files."""
+        return []
 
     # ---- identity, card, report
 
-    @abstractmethod
     def fingerprint(self) -> dict:
-        """The entries of the run's identity that depend on the rows and on the task's options (JSON)."""
+        """Return the entries of the run's identity that depend on the rows and on the task's options (JSON)."""
+        features = [self.encoded(part).features.to_dict() for part in self.parts]
+        return {"data": json_checksum(features)[:16], "labels": list(self.head.labels)}
 
-    @abstractmethod
     def usage(self, model: str) -> str:
-        """Python code for the model card that calls the model (`model`: its folder or Hub id) on a neutral example."""
+        """Return Python code for the card that calls the model (`model`: its folder or Hub id) on an example."""
+        return f'from bert_hf import predict\n\npredict("{model}", ["An example sentence."])'
 
     def settings(self) -> dict:
-        """Rows that are added to the card's table of settings."""
-        return {}
+        """Return rows that are added to the card's table of settings."""
+        return {"labels": ", ".join(self.head.labels)} if self.head.labels else {}
 
     def limits(self) -> list[str]:
-        """Sentences for the card: what the metrics did and the code of `usage` does not do."""
+        """Return sentences for the card: what the metrics did and the code of `usage` does not do."""
         return []
 
     def baselines(self, folder: Path) -> dict[str, float]:
-        """Metrics of the test rows without a network: `baseline_…`. The best baseline is saved in the folder."""
+        """Return metrics of the test rows without a network: `baseline_…`."""
         return {}
 
-    def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
-        """The text printed at the end: by default every test metric (or, without test rows, validation metric)."""
+    def report(self, metrics: dict[str, float], baselines: dict[str, float], kept: Kept | None) -> str:
+        """Return the text printed at the end: by default every test metric, or else every validation metric."""
         prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
         part_metrics = {name: value for name, value in metrics.items() if name.startswith(prefix)}
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())
 
 
 def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
-    """The parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
+    """Return the parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
     result = {}
     for number, (part, rows) in enumerate(parts.items()):
         most = task_args.max_train_samples if part == "train" else task_args.max_eval_samples
