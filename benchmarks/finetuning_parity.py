@@ -37,8 +37,8 @@ from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
 from bert_hf.finetuning.run import load_task_model
 from bert_hf.finetuning.tasks.classification import ClassificationTask
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceTask
-from bert_hf.finetuning.tasks.question_answering import SpanTask
+from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 from bert_hf.finetuning.trainer import FineTuner
 
@@ -160,8 +160,8 @@ TASKS = {
     "spam": (ClassificationTask, Glue),
     "mrpc": (ClassificationTask, Glue),
     "ner": (TokenClassificationTask, Ner),
-    "squad": (SpanTask, Qa),
-    "swag": (ChoiceTask, Swag),
+    "squad": (QuestionAnsweringTask, Qa),
+    "swag": (MultipleChoiceTask, Swag),
 }
 
 

@@ -7,6 +7,7 @@ python recipes/evaluate.py --model_name_or_path runs/spam --test_file messages.c
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -26,7 +27,8 @@ from bert_hf.finetuning.prediction_files import check_files, evaluate_rows, load
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
     required = ("model_name_or_path", "test_file")
-    options = parse((EvaluationArguments,), words, check=check_files, dry_run=read_inputs, required=required)
+    check: Any = check_files
+    options = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options

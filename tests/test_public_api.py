@@ -5,7 +5,7 @@ def test_all_is_exactly_this():
     assert bert_hf.__all__ == [
         "BertForPreTraining",
         "BertModel",
-        "ChoiceTask",
+        "MultipleChoiceTask",
         "ClassificationArguments",
         "ClassificationTask",
         "Corpus",
@@ -18,7 +18,7 @@ def test_all_is_exactly_this():
         "PreTrainingExamples",
         "QuestionAnsweringArguments",
         "ResumableTrainer",
-        "SpanTask",
+        "QuestionAnsweringTask",
         "TaskArguments",
         "TokenClassificationArguments",
         "TokenClassificationTask",

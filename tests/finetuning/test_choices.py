@@ -24,7 +24,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceCollator, ChoiceRow, ChoiceTask, choice_row, encode_choices
+from bert_hf.finetuning.tasks.multiple_choice import ChoiceCollator, ChoiceRow, MultipleChoiceTask, choice_row, encode_choices
 from bert_hf.training.output_folder import release_lock
 
 CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"
@@ -38,7 +38,7 @@ def words():
 def read(folder, name, content, **options):
     path = folder / name
     path.write_text(content)
-    return ChoiceTask.read(TaskArguments(train_file=[str(path)], **options))
+    return MultipleChoiceTask.read(TaskArguments(train_file=[str(path)], **options))
 
 
 # ---- rows
@@ -81,7 +81,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     from_csv = read(tmp_path, "a.csv", "\n".join([",".join(names), *quoted]))
     from_lines = read(tmp_path, "a.jsonl", swag_lines())
     datasets.Dataset.from_list(ROWS).to_parquet(str(tmp_path / "a.parquet"))
-    from_parquet = ChoiceTask.read(TaskArguments(train_file=[str(tmp_path / "a.parquet")]))
+    from_parquet = MultipleChoiceTask.read(TaskArguments(train_file=[str(tmp_path / "a.parquet")]))
     for other in (from_csv, from_parquet):
         assert [row[:4] for row in other["train"]] == [row[:4] for row in from_lines["train"]]
 
@@ -108,7 +108,7 @@ def test_rows_are_split_by_context(tmp_path):
     contexts = [f"{a} {b} {a} one {b}" for a in "red blue green black white".split() for b in "ham egg oil".split()]
     rows = [ChoiceRow(context, f"Question {n}", ("x", "y"), 0) for context in contexts for n in range(4)]
     task_args = TaskArguments(train_file=["a.jsonl"])
-    parts = ChoiceTask.complete(task_args, {"train": rows})
+    parts = MultipleChoiceTask.complete(task_args, {"train": rows})
     sizes = {part: len(own) for part, own in parts.items()}
     assert sizes["train"] + sizes["validation"] + sizes["test"] == 60
     assert 6 <= sizes["test"] <= 12
@@ -116,7 +116,7 @@ def test_rows_are_split_by_context(tmp_path):
     assert not contexts_of[0] & contexts_of[1]
     assert not contexts_of[0] & contexts_of[2]
     with pytest.raises(InputError, match=r"a\.jsonl: too few rows differ in their words to hold out 20 %"):
-        ChoiceTask.complete(task_args, {"train": rows[:4]})
+        MultipleChoiceTask.complete(task_args, {"train": rows[:4]})
 
 
 # ---- inputs
@@ -172,7 +172,7 @@ def test_the_collator_equals_transformers_and_needs_no_labels(words):
 @pytest.fixture
 def task(tmp_path, words):
     (tmp_path / "rows.jsonl").write_text(swag_lines())
-    return ChoiceTask(TaskArguments(train_file=[str(tmp_path / "rows.jsonl")], max_seq_length=32), words)
+    return MultipleChoiceTask(TaskArguments(train_file=[str(tmp_path / "rows.jsonl")], max_seq_length=32), words)
 
 
 def test_accuracy_counts_labelled_rows(task):
@@ -248,7 +248,7 @@ def fine_tuned(rows, output, **options):
     defaults = {"max_steps": 5, "eval_strategy": "no", "save_strategy": "no", "use_cpu": True, "bf16": False,
                 "disable_tqdm": True, "per_device_train_batch_size": 4, "report_to": "none"}  # fmt: skip
     args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
-    task = ChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
+    task = MultipleChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
     run_start = start_finetuning(task, args, model, about)
     trainer = make_trainer(task, args, model, task.collator())

@@ -61,7 +61,7 @@ def test_the_threshold_of_an_earlier_training_does_not_stay(checkpoint, tmp_path
     sizes = {"max_seq_length": 32, "doc_stride": 8, "max_query_length": 8}
     task_args = bert_hf.QuestionAnsweringArguments(checkpoint, train_file=files, validation_file=files, **sizes)
     tokenizer = bert_hf.load_tokenizer(checkpoint)
-    task = bert_hf.SpanTask(task_args, tokenizer)
+    task = bert_hf.QuestionAnsweringTask(task_args, tokenizer)
     model = transformers.BertForQuestionAnswering(tiny_config(null_score_diff_threshold=-7.0))
     bert_hf.FineTuner(model, bert_hf.FineTuningArguments(str(tmp_path)), task.collator(), task, tokenizer)
     assert model.config.null_score_diff_threshold is None

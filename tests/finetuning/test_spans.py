@@ -25,7 +25,7 @@ from bert_hf.finetuning.features.context_windows import (
 )
 from bert_hf.finetuning.metrics.squad import exact_and_f1
 from bert_hf.finetuning.rows.questions import Answer, Question, read_questions
-from bert_hf.finetuning.tasks.question_answering import SpanTask
+from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
 TINY = tiny_tokenizer()
@@ -116,7 +116,7 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
             title = f"article {number // 2}" if titled else ""
             questions.append(Question(str(len(questions)), "Why?", form, (), title))
     task_args = QuestionAnsweringArguments(train_file=["a.json"])
-    rest, part = SpanTask.complete(task_args, {"train": questions}).values()
+    rest, part = QuestionAnsweringTask.complete(task_args, {"train": questions}).values()
     assert len(part) == pytest.approx(15, abs=3)
     texts = [{question.context.lower().rstrip(" .") for question in rows} for rows in (rest, part)]
     assert not texts[0] & texts[1]

@@ -10,7 +10,7 @@ import pytest
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.questions import Answer, read_by_id, read_questions
-from bert_hf.finetuning.tasks.question_answering import SpanTask
+from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
 CONTEXT = "Zoë paid 3 and 30 euros."
 
@@ -121,12 +121,12 @@ def test_hub_rows_of_other_or_empty_splits(monkeypatch):
     unlabelled = datasets.Dataset.from_list([{"id": "c", "question": "?", "context": "x"}])
     splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    found = SpanTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
+    found = QuestionAnsweringTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
     assert {split: len(part) for split, part in found.items()} == {"train": 2, "test": 1}
 
     splits["train"] = splits["train"].select([])
     with pytest.raises(InputError, match="some/squad: no split 'train'"):
-        SpanTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
+        QuestionAnsweringTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
 
 
 # ---- predictions and odds

@@ -9,7 +9,7 @@ from bert_hf.models.loading import check_positions, find_checkpoint, load_networ
 
 
 def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
-    """Return the head's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights."""
+    """Return the head's stock class on a checkpoint, or from scratch on its shape, and a line on the new weights."""
     task_args, head = task.task_args, task.head
     network_class = head.start_class or head.auto_class
     where = str(task_args.model_name_or_path)

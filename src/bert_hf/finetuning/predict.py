@@ -98,7 +98,7 @@ def open_network(
 
 
 def make_predictor(model: Any, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Predictor:
-    """Return the predictor of a model in memory, of a stock class or a class derived from one; see `load_predictor`."""
+    """Return the predictor of a model in memory, of a stock class or one derived from it; see `load_predictor`."""
     config = {
         "architectures": [each.__name__ for each in type(model).__mro__],
         "trained_on": getattr(model.config, "trained_on", None),

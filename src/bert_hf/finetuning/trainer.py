@@ -102,8 +102,8 @@ class FineTuner(ResumableTrainer):
     Args:
         model: folder or Hub id of a checkpoint, or a network with the head.
         args: options of the run; by default `FineTuningArguments()`.
-        train_dataset, eval_dataset: labelled rows, as `datasets` gives them; without `eval_dataset` validation rows are
-            split off.
+        train_dataset, eval_dataset: labelled rows, as `datasets` gives them. Without `eval_dataset` validation rows
+            are split off.
         head: name of the head (`finetuning/heads`), or a class of one's own; not needed with `task`.
         task: rows and head, in place of both datasets and `head`.
         data_collator: makes batches of features; by default the head's.
@@ -113,6 +113,9 @@ class FineTuner(ResumableTrainer):
         facts: JSON entries for each checkpoint's manifest.
         options: options of the task by name: `text_column`, `max_seq_length`, …
     """
+
+    task: Task
+    head: Head
 
     def __init__(
         self,
@@ -130,33 +133,37 @@ class FineTuner(ResumableTrainer):
         facts: dict | None = None,
         **options: Any,
     ):
-        # Copies: another trainer may be given the same objects
-        args = FineTuningArguments() if args is None else copy.copy(args)
         if task is None:
             parts = {"train": train_dataset, "validation": eval_dataset}
-            task = task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
-        self.task = task = copy.copy(task)
-        self.task.head = self.head = copy.copy(task.head)
+            made = task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
+        else:
+            made = task
+        # Copies: another trainer may be given the same objects
+        args = FineTuningArguments() if args is None else copy.copy(args)
+        self.task = copy.copy(made)
+        self.task.head = self.head = copy.copy(made.head)
+        self.task.parts = dict(made.parts)
+
         if isinstance(model, str | Path):
-            model, _ = load_task_model(task, args.seed)
+            model, _ = load_task_model(self.task, args.seed)
         if isinstance(args, FineTuningArguments):
-            resolve_defaults(args, task, getattr(getattr(model, "config", None), "hidden_size", None))
-        self._parts: dict[str, _SortedPart] = {}
-        self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
-        self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
+            resolve_defaults(args, self.task, getattr(getattr(model, "config", None), "hidden_size", None))
         args.remove_unused_columns = False  # the head may need columns that the network does not take
-        tokenizer = copy.copy(processing_class or task.tokenizer)
-        tokenizer.model_max_length = task.head.length  # saved: longer inputs reach new positions
+        tokenizer = copy.copy(processing_class or made.tokenizer)
+        tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
         self.task.begin()
 
+        self._parts: dict[str, _SortedPart] = {}
+        self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
+        self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         super().__init__(
-            model, args, data_collator or self.head.collator(), task.encoded("train").features,
-            self._sorted_part("validation").features if "validation" in task.parts else None,
+            model, args, data_collator or self.head.collator(), self.task.encoded("train").features,
+            self._sorted_part("validation").features if "validation" in self.task.parts else None,
             tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
-        if task.task_args.early_stopping_patience is not None:
-            self.add_callback(EarlyStop(task.task_args.early_stopping_patience))
+        if self.task.task_args.early_stopping_patience is not None:
+            self.add_callback(EarlyStop(self.task.task_args.early_stopping_patience))
         use_log_lines(self)
         self._record_options()
 
@@ -242,7 +249,8 @@ class FineTuner(ResumableTrainer):
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self.task.add_part("rows", dataset_rows(eval_dataset))
         self._parts.pop("rows", None)
-        return super().evaluate(self._sorted_part("rows").features, ignore_keys, metric_key_prefix)
+        features: Any = self._sorted_part("rows").features
+        return super().evaluate(features, ignore_keys, metric_key_prefix)
 
     def predict(self, test_dataset: Any, ignore_keys=None, metric_key_prefix: str = "test") -> Any:
         """Return what `bert_hf.predict` returns for texts; of a part's features, what `Trainer.predict` returns."""
@@ -271,7 +279,8 @@ class FineTuner(ResumableTrainer):
         """Compute further metrics of a few rows before the training, so that one that does not fit ends it now."""
         if not self.task.further:
             return
-        rows = take(self.task.parts["train"], range(min(_TRIED_ROWS, len(self.task.parts["train"]))))
+        train = self.task.parts["train"]
+        rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
         encoded = self.head.encode(rows)
         kept, _ = run_network(self.head, self.network.to(self.args.device).eval(), encoded.features, self.args.device)
         compute_further(self.head, rows, self.head.decode(rows, encoded, kept), self.task.further)

@@ -1,4 +1,4 @@
-"""Compares rows with the training rows by what needs no label: their length, and how many of their words are unknown."""
+"""Compares rows with the training rows, without labels: by their length, and by how many words are unknown."""
 
 from collections.abc import Mapping
 from typing import Any

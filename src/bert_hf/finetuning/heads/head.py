@@ -106,7 +106,7 @@ class Head(ABC):
             labels: "optional": rows may have none, as test rows; "ignored": of rows that are only predicted.
         """
 
-    def check(self, parts: Mapping[str, Rows]) -> None:
+    def check(self, parts: Mapping[str, Rows]) -> None:  # noqa: B027 - optional
         """Check the labels of all parts together; a new head takes its labels from the rows of `train`."""
 
     def describe_rows(self, rows: Rows) -> str:
@@ -125,7 +125,7 @@ class Head(ABC):
 
     # ---- network and loss
 
-    def attach(self, network: Any) -> None:
+    def attach(self, network: Any) -> None:  # noqa: B027 - optional
         """Called with the network before features are encoded, for a head that computes them by it."""
 
     def config_options(self) -> dict:
@@ -217,7 +217,7 @@ class Head(ABC):
         options = {"head": self.name, **{name: self.option(name) for name in names}}
         return {TRAINED_ON: options}
 
-    def restore(self, config: Any) -> None:
+    def restore(self, config: Any) -> None:  # noqa: B027 - optional
         """Take the thresholds from the configuration of a finished model."""
 
 

@@ -8,7 +8,7 @@ They need no network and no file, and may be used in `evaluate.combine`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import evaluate
 import numpy as np
@@ -32,17 +32,17 @@ _INPUTS = "Args: predictions and references, one entry for each row."
 class _Metric(evaluate.Metric):
     """A metric that keeps its inputs in memory."""
 
-    description = ""
-    citation = _SKLEARN
-    inputs: Mapping[str, Any] = {}
+    about = ""
+    source = _SKLEARN
+    inputs: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
         super().__init__(config_name, keep_in_memory, **named)
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description=self.description,
-            citation=self.citation,
+            description=self.about,
+            citation=self.source,
             inputs_description=_INPUTS,
             features=Features(self.inputs),
         )
@@ -54,10 +54,10 @@ class Classification(_Metric):
     `combined` adds the mean of accuracy and F1 (GLUE's MRPC and QQP), `with_rates` the rates of class 1 of two.
     """
 
-    description = "Accuracy, F1 (of class 1 of two classes, else macro F1) and Matthews correlation of classes."
-    inputs = {"predictions": Value("int64"), "references": Value("int64")}
+    about = "Accuracy, F1 (of class 1 of two classes, else macro F1) and Matthews correlation of classes."
+    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("int64"), "references": Value("int64")}
 
-    def _compute(
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - as in the metrics of `evaluate`
         self,
         predictions: Any,
         references: Any,
@@ -73,40 +73,52 @@ class Classification(_Metric):
 class MultiLabel(_Metric):
     """Micro and macro F1, accuracy of whole rows, and F1 of each of the `names`, of rows of 0 and 1."""
 
-    description = "Micro F1, macro F1 and F1 of each label; a row is right (accuracy) if all of its labels are."
-    inputs = {"predictions": Several(Value("int64")), "references": Several(Value("int64"))}
+    about = "Micro F1, macro F1 and F1 of each label; a row is right (accuracy) if all of its labels are."
+    inputs: ClassVar[Mapping[str, Any]] = {
+        "predictions": Several(Value("int64")),
+        "references": Several(Value("int64")),
+    }
 
-    def _compute(self, predictions: Any, references: Any, names: Sequence[str] = ()) -> dict[str, float]:
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
+        self, predictions: Any, references: Any, names: Sequence[str] = ()
+    ) -> dict[str, float]:
         return multi_label_metrics(np.asarray(predictions), np.asarray(references), names)
 
 
 class Regression(_Metric):
     """Correlations and root mean squared error of numbers."""
 
-    description = "Pearson and Spearman correlation, their mean, and the root mean squared error."
-    inputs = {"predictions": Value("float64"), "references": Value("float64")}
+    about = "Pearson and Spearman correlation, their mean, and the root mean squared error."
+    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("float64"), "references": Value("float64")}
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
+        self, predictions: Any, references: Any
+    ) -> dict[str, float]:
         return regression_metrics(np.asarray(predictions), np.asarray(references))
 
 
 class TokenClassification(_Metric):
     """Precision, recall and F1 of entities, as conlleval computes them, and accuracy of the labels."""
 
-    description = "Precision, recall and F1 of entities by their words and type, and of each type, as conlleval."
-    citation = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
-    inputs = {"predictions": Several(Value("string")), "references": Several(Value("string"))}
+    about = "Precision, recall and F1 of entities by their words and type, and of each type, as conlleval."
+    source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
+    inputs: ClassVar[Mapping[str, Any]] = {
+        "predictions": Several(Value("string")),
+        "references": Several(Value("string")),
+    }
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
+        self, predictions: Any, references: Any
+    ) -> dict[str, float]:
         return tagging_metrics(references, predictions)
 
 
 class QuestionAnswering(_Metric):
     """SQuAD's exact match and F1, in percent; inputs as of `squad_v2` of the `evaluate` library."""
 
-    description = "Exact match and F1 over words of answers, of all questions, and of those with and without answer."
-    citation = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
-    inputs = {
+    about = "Exact match and F1 over words of answers, of all questions, and of those with and without answer."
+    source = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
+    inputs: ClassVar[Mapping[str, Any]] = {
         "predictions": {
             "id": Value("string"),
             "prediction_text": Value("string"),
@@ -118,7 +130,9 @@ class QuestionAnswering(_Metric):
         },
     }
 
-    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
+        self, predictions: Any, references: Any, **options: Any
+    ) -> dict[str, float]:
         gold = {each["id"]: list(each["answers"]["text"]) for each in references}
         return official_metrics(gold, {each["id"]: each["prediction_text"] for each in predictions}, **options)
 
@@ -126,10 +140,12 @@ class QuestionAnswering(_Metric):
 class MultipleChoice(_Metric):
     """Accuracy of the numbers of choices."""
 
-    description = "Share of the rows whose right choice is predicted."
-    inputs = {"predictions": Value("int64"), "references": Value("int64")}
+    about = "Share of the rows whose right choice is predicted."
+    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("int64"), "references": Value("int64")}
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
+        self, predictions: Any, references: Any
+    ) -> dict[str, float]:
         return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
 
 

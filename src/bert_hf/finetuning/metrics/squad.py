@@ -151,5 +151,5 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
 
-    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
+    gold = {question.id: [answer.text for answer in question.answers or ()] for question in questions}
     return official_metrics(gold, texts, chances, threshold)

@@ -185,7 +185,9 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
             raise InputError("contains no rows of some part", where=path, remedy="download the file again")
 
         text, pair, label = data.file_columns
-        texts = labelled_rows(rows, Columns(text, pair, label if labelled else None), labelled)
+        texts = labelled_rows(
+            rows, Columns(text, pair, label if labelled else None), "needed" if labelled else "ignored"
+        )
         if labelled and not data.regression:
             texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
             if data.labels_are_ids:

@@ -181,7 +181,7 @@ class ClassificationTask(Task):
         last = getattr(network, "classifier", None)  # a head of one's own may have another last layer
         if isinstance(last, nn.Linear) and not self.head.several_labels:
             self._calibrated_by = thresholds.fit_temperature(logits, targets)
-        if self._calibrated_by != 1:
+        if isinstance(last, nn.Linear) and self._calibrated_by != 1:
             for parameter in last.parameters():
                 parameter.data.div_(self._calibrated_by)
             lines = [f"calibration: logits divided by {self._calibrated_by:.4f}, by validation rows"]
@@ -253,19 +253,19 @@ class ClassificationTask(Task):
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
         logits, labels = self.predictions(part, kept), self.head.labels
         if self.head.several_labels:
-            chosen = predicted_labels(logits, self.head.threshold)
-            shown = ["|".join(labels[number] for number in np.flatnonzero(own)) for own in chosen]
+            values = predicted_labels(logits, self.head.threshold)
+            shown = ["|".join(labels[number] for number in np.flatnonzero(own)) for own in values]
         elif self.head.regression:
-            shown = [f"{value:.6g}" for value in logits[:, 0]]
+            values = logits[:, 0]
+            shown = [f"{value:.6g}" for value in values]
         else:
-            classes = predicted_classes(logits, self.head.threshold)
-            shown = [labels[number] for number in classes]
+            values = predicted_classes(logits, self.head.threshold)
+            shown = [labels[number] for number in values]
 
         # A submission has all test rows of the benchmark, and its classes
         drawn = len(logits) == self.task_args.max_eval_samples
         known = None if drawn else TASKS.get(self.task_args.task or "")
         if known and part in known.submissions and labels in (known.labels, tuple("012"[: len(known.labels)])):
-            values = logits[:, 0] if self.head.regression else classes
             return [write_submission(folder, str(self.task_args.task), part, values)]
         write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
         return [folder / f"{part}_predictions.tsv"]

@@ -68,5 +68,5 @@ print(choices[logits.argmax()])'''
         labels = [row.label for row in judged if row.label is not None]
         if not labels:
             return {}
-        counts = np.bincount([row.label for row in self.parts["train"]])
+        counts = np.bincount([row.label for row in self.parts["train"] if row.label is not None])
         return {"baseline_accuracy": float(np.mean(np.array(labels) == counts.argmax()))}

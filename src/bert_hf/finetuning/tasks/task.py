@@ -198,7 +198,7 @@ class Task:
         self.head.threshold = None
 
     def restore(self, config: Any) -> None:
-        """Take what the validation rows of the training decided from the configuration, to evaluate without training."""
+        """Restore from the configuration what the validation rows decided, to evaluate without training."""
         self.head.restore(config)
 
     def decide(self, kept: Kept, network: Any) -> list[str]:

@@ -107,5 +107,6 @@ tagger("Anna Smith lives in London.")"""
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
         """Return the table of entities."""
+        assert kept is not None
         part = "test" if "test_loss" in metrics else "validation"
         return f"{part}\n{self.head.table(self.parts[part], self.predictions(part, kept))}"
