@@ -20,8 +20,8 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 from bert_hf.models.unpadded_encoder import without_padding
-from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
+from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 _FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
@@ -87,6 +87,8 @@ class FineTuner(ResumableTrainer):
     the features. Ties in the metric go to the evaluation with the lower loss.
     """
 
+    loss_is_scaled_for_ga = True  # `compute_loss` returns a share of the loss of the global batch
+
     def __init__(
         self,
         model: nn.Module,
@@ -113,6 +115,7 @@ class FineTuner(ResumableTrainer):
             self._sorted_part("validation").features if "validation" in task.parts else None,
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
+        self.model_accepts_loss_kwargs = False  # `count_items` counts
         if task.task_args.early_stopping_patience is not None:
             self.add_callback(EarlyStop(task.task_args.early_stopping_patience))
         use_log_lines(self)
@@ -128,22 +131,19 @@ class FineTuner(ResumableTrainer):
 
     # ---- loss
 
-    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        return exact_training_step(self, super().forward_backward, model, inputs, num_items_in_batch)
-
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """Labels of the optimizer step with their weights, over all micro-batches and ranks."""
-        labels = [batch["labels"] for batch in batch_samples]
+    def count_items(self, batches: list[dict]) -> Tensor:
+        """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
+        labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.task.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(torch.stack(counts).sum().to(device))
+        return self.sum_over_ranks(torch.stack(counts).sum().to(self.args.device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
         if num_items_in_batch is None:
-            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+            num_items_in_batch = self.count_items([inputs])
         outputs = model(**self._network_inputs(inputs))
         losses = self.task.losses(inputs, outputs, self.args.label_smoothing_factor)
         losses = losses * self.task.label_weights(inputs["labels"])
@@ -169,7 +169,7 @@ class FineTuner(ResumableTrainer):
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
         """Returns the outputs that the task keeps, (B, 2) sum and number of each feature's losses, and the labels."""
-        inputs = self._prepare_inputs(inputs)
+        inputs = self.on_device(inputs)
         with self.compute_loss_context_manager():
             outputs = model(**self._network_inputs(inputs))
         reduced = self.task.reduce(inputs, outputs)

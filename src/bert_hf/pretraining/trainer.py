@@ -38,9 +38,10 @@ from bert_hf.pretraining.losses import (
 )
 from bert_hf.pretraining.throughput import Throughput
 from bert_hf.training.checkpoints.trainer_state import load_logs
-from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
+from bert_hf.training.patching import replaced_attributes
+from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 _LOG_LINES = 50  # of a run whose --logging_steps is not given
@@ -69,21 +70,31 @@ class PreTrainer(ResumableTrainer):
     ranks. (The usual mean of means weights a token by the number of masked tokens in its micro-batch.)
 
     Args:
-        model, args, more, named: as for `Trainer`; `PreTrainingArguments` have the paper's optimizer as default.
+        model, args, data_collator, train_dataset, more, named: as for `Trainer`; by default `PreTrainingArguments`
+            have the paper's optimizer.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
     """
+
+    loss_is_scaled_for_ga = True  # `compute_loss` returns a share of the loss of the global batch
 
     def __init__(
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TrainingArguments | None = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
         *more: Any,
         long_eval_dataset: Any = None,
         **named: Any,
     ):
-        args = copy.copy(args)  # what is resolved here is this trainer's: another one may be given the same object
-        super().__init__(model, args, *more, **named)
+        args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
+        self._numbered = is_numbered(train_dataset)
+        # Trainer asks a dataset for its length, which would open text that was already trained on
+        checked = None if self._numbered else train_dataset
+        super().__init__(model, args, data_collator, checked, *more, **named)
+        self.train_dataset = train_dataset
+        self.model_accepts_loss_kwargs = False  # `count_items` counts
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
@@ -92,7 +103,6 @@ class PreTrainer(ResumableTrainer):
         self.long_eval_dataset = long_eval_dataset
         self._long_loaders: dict = {}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
-        self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
         use_log_lines(self)
@@ -138,14 +148,6 @@ class PreTrainer(ResumableTrainer):
         return self.state.global_step * global_batch_size(self.args)
 
     # ---- data
-
-    def _validate_args(self) -> None:
-        """Hides a numbered dataset from the stock check of its length, which would open text already trained on."""
-        dataset = self.train_dataset
-        if self.args.max_steps > 0 and is_numbered(dataset):
-            self.train_dataset = None
-        super()._validate_args()
-        self.train_dataset = dataset
 
     def begin_new_run(self) -> None:
         super().begin_new_run()
@@ -214,15 +216,15 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
+        """Run one micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short phase.
 
         So the global batch and the memory stay the same in both phases. The loss is a sum, so it can be computed in
         pieces.
         """
-        run_piece = functools.partial(exact_training_step, self, super().forward_backward, model)
+        run_piece = functools.partial(super().forward_backward, model)
         pieces = self._split(inputs)
         if self._fast_path.is_due:
-            self._fast_path.choose(self.network, self._prepare_inputs(pieces[0]))
+            self._fast_path.choose(self.network, self.on_device(pieces[0]))
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -254,14 +256,14 @@ class PreTrainer(ResumableTrainer):
         batches = epoch_iterator if self._numbered else without_repeated_rows(self, epoch_iterator)
         return super().get_batch_samples(batches, num_batches, device)
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(count_targets(batch_samples, device))
+    def count_items(self, batches: list[dict]) -> Tensor:
+        """Return (2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
+        return self.sum_over_ranks(count_targets(batches, self.args.device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
         if num_items_in_batch is None:
-            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+            num_items_in_batch = self.count_items([inputs])
         inputs = with_masked_positions(inputs)
         losses = self._forward_losses(model, inputs)
         tasks = by_task(inputs, losses)
@@ -335,7 +337,7 @@ class PreTrainer(ResumableTrainer):
 
         Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
         """
-        inputs = with_masked_positions(self._prepare_inputs(inputs))
+        inputs = with_masked_positions(self.on_device(inputs))
         if self._fast_path.is_due:
             self._fast_path.choose(self.network, inputs)
         with self.compute_loss_context_manager():

@@ -26,7 +26,7 @@ from bert_hf.errors import (
     is_first_of_host,
     print_error,
 )
-from bert_hf.training.exact_backward import replaced_attributes
+from bert_hf.training.patching import replaced_attributes
 from bert_hf.training.run_fingerprint import describe, differences
 
 T = TypeVar("T")
