@@ -142,7 +142,7 @@ class ResumableTrainer(Trainer):
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, without what wraps it for ranks or compilation."""
+        """The model itself, without its wrappers for ranks or compilation."""
         unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         return unwrapped
 
