@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
 from bert_hf.config.parser import parse
-from bert_hf.training.run import command
+from bert_hf.training.command import command
 
 
 @command

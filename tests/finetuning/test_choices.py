@@ -249,9 +249,9 @@ def fine_tuned(rows, output, **options):
     args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
     task = ChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
-    run_start = start_finetuning(task, args, model, about)
-    trainer = make_trainer(task, args, model, task.collator())
-    train_and_finish(trainer, run_start)
+    run = start_finetuning(task, args, model, about)
+    trainer = make_trainer(task, args, model, task.collator(), run)
+    train_and_finish(trainer, run)
     release_lock()
     return trainer
 

@@ -20,7 +20,7 @@ from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
 from bert_hf.training import preemption, resumable_trainer
 from bert_hf.training.checkpoints import checkpoint_files, trainer_state
-from bert_hf.training.run import command
+from bert_hf.training.command import command
 
 
 class At(TrainerCallback):

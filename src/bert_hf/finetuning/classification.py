@@ -59,6 +59,7 @@ class ClassificationTask(DownstreamTask):
     auto_class = AutoModelForSequenceClassification
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
+    public_files = ("reliability.png", "precision_recall.png")
     task_args: ClassificationArguments
 
     def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):

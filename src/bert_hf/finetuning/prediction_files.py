@@ -30,8 +30,8 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.prediction import Predictor, TextPredictor, WordPredictor, load_predictor
 from bert_hf.finetuning.squad.files import json_rows
 from bert_hf.finetuning.tagging.conll import read_tagged
+from bert_hf.training.identity import weights_checksum
 from bert_hf.training.output_folder import release_lock, take_lock
-from bert_hf.training.run_fingerprint import weights_checksum
 
 WINDOW = 4_096  # rows that are sorted by length and predicted together
 _CONLL = (".conll", ".bio", ".iob")

@@ -39,6 +39,7 @@ class DownstreamTask(ABC):
     pipeline_tag: ClassVar[str]  # of the Hub
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
+    public_files: ClassVar[tuple[str, ...]] = ()  # of the files that `analyse` writes, those that are pushed
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
 
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):

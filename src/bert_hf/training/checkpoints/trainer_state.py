@@ -8,6 +8,7 @@ import copy
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ SCALER = "scaler.safetensors"
 # ---- nested state in one file
 
 
+@dataclass
 class StateFile:
     """Nested dicts, lists, tuples, numbers, strings and tensors in one file (safetensors, with JSON in its header).
 
@@ -51,12 +53,11 @@ class StateFile:
         written: whether this rank writes the file.
     """
 
-    def __init__(self, name: str, state: Callable[[], Any], written: bool = True):
-        self.name = name
-        self.state = state
-        self.written = written
-        self._tensors: dict[str, Tensor] = {}
-        self._skeleton = ""
+    name: str
+    state: Callable[[], Any]
+    written: bool = True
+    _tensors: dict[str, Tensor] = field(default_factory=dict)
+    _skeleton: str = ""
 
     def copy(self) -> None:
         state = self.state()
@@ -122,6 +123,7 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 # ---- model
 
 
+@dataclass
 class ModelFiles:
     """The weights of a model with its configuration, and a tokenizer; for a model without configuration the weights.
 
@@ -131,18 +133,11 @@ class ModelFiles:
         gather: returns all weights, on all ranks; None on a rank that writes nothing.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: PreTrainedTokenizerBase | None,
-        step: int,
-        gather: Callable[[], dict[str, Tensor] | None],
-    ):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.step = step
-        self.gather = gather
-        self._weights: dict[str, Tensor] | None = None
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase | None
+    step: int
+    gather: Callable[[], dict[str, Tensor] | None]
+    _weights: dict[str, Tensor] | None = None
 
     def copy(self) -> None:
         """Copy the weights, tied ones once."""
@@ -278,12 +273,12 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
 # ---- what Trainer and an engine keep
 
 
+@dataclass
 class ProgressFile:
     """`trainer_state.json`: the step, the log, the best metric, the state of the callbacks."""
 
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-        self._state: TrainerState | None = None
+    trainer: Trainer
+    _state: TrainerState | None = None
 
     def copy(self) -> None:
         trainer, state = self.trainer, self.trainer.state
@@ -302,11 +297,11 @@ class ProgressFile:
             self._state.save_to_json(str(folder / "trainer_state.json"))
 
 
+@dataclass
 class EngineFiles:
     """DeepSpeed's own files. It writes its state itself; they hold pickles: the documented exception."""
 
-    def __init__(self, engine: Any):
-        self.engine = engine
+    engine: Any
 
     def copy(self) -> None:
         """Copy nothing: training waits until the checkpoint is written."""
