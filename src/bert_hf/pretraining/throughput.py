@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 
 class Throughput:
-    """Accumulates time, tokens and FLOPs of training, per log line and for the whole run.
+    """Accumulate time, tokens and FLOPs of training, per log line and for the whole run.
 
     The clock runs during training, but not during evaluation, saving, or measuring the peak.
 

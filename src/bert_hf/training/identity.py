@@ -42,7 +42,7 @@ def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
 
 
 def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, list[str]]:
-    """Return the keys whose values differ, each with its differing entries as text.
+    """Return the keys with different values, each with its differing entries as text.
 
         >>> differences({"seed": 1, "optimizer": {"rate": 1e-4}}, {"seed": 1, "optimizer": {"rate": 1e-3}})
         {'optimizer': ['rate: 0.001, was 0.0001']}

@@ -11,7 +11,7 @@ from bert_hf.console import logger
 
 
 class LogLines(TrainerCallback):
-    """Logs a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.
+    """Log a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.
 
     step  500 of 1,500  loss  6.512  MLM accuracy 0.071  NSP accuracy 0.514   3,021 tokens/s  about 4 min left
     eval  500 of 1,500  loss  6.435  MLM loss  5.743  NSP loss  0.692  MLM accuracy 0.083  NSP accuracy 0.521
@@ -91,7 +91,7 @@ def trained_line(steps: int, trained: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replaces Trainer's printing callback; progress bars are shown only in a terminal."""
+    """Replace Trainer's printing callback; progress bars are shown only in a terminal."""
     for kind in (PrinterCallback, ProgressCallback, LogLines):
         trainer.remove_callback(kind)
     bar = sys.stderr.isatty() and not trainer.args.disable_tqdm
@@ -100,7 +100,7 @@ def use_log_lines(trainer: Trainer) -> None:
 
 
 def print_summary(trainer: Trainer) -> dict[str, float]:
-    """Evaluates a trained model, prints how long it trained and its held-out metrics, and returns these."""
+    """Evaluate a trained model, print how long it trained and its held-out metrics, and return these."""
     trained = next(row for row in reversed(trainer.state.log_history) if "train_runtime" in row)
     metrics = trainer.evaluate()
     if trainer.is_world_process_zero():

@@ -458,7 +458,7 @@ class ResumableTrainer(Trainer):
         return parts
 
     def _running_log(self) -> dict:
-        """Return the sums of this rank since the last line of the log, and what else it alone knows of the run."""
+        """Return this rank's sums since the last line of the log, and its other entries of the checkpoint."""
         return {
             "loss": self._tr_loss,
             "total": self._total_loss_scalar,

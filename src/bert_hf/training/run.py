@@ -258,7 +258,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     Args:
         identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
             schedule. JSON values, or groups of them by name (see `identity.py`).
-        options: dataclasses whose fields name the inputs of the run.
+        options: dataclasses with fields that name the inputs of the run.
 
     Raises:
         InputError: the folder contains another run (the error lists the keys that differ) or files that are not ours;
@@ -362,7 +362,7 @@ def _check_best(checkpoint: Path) -> None:
 
 
 def _at(run: Run, checkpoint: str | None, args: RunArguments) -> Run:
-    """Return the run at a checkpoint of another folder, whose best model, until there is a better one, is copied."""
+    """Return the run at a checkpoint of another folder; its best model is copied, until there is a better one."""
     best = _best_beside(Path(checkpoint)) if checkpoint and args.load_best_model_at_end else None
     if best is not None and best.is_dir() and not (run.folder / best.name).exists():
         copied = shutil.copytree(best, run.folder / f"{checkpoint_files.TEMPORARY}{best.name}", dirs_exist_ok=True)
@@ -417,7 +417,7 @@ def recorded(folder: Path) -> dict | None:
 
 
 def recorded_by_this_run(args: RunArguments) -> dict | None:
-    """Return the identity in the output folder, whose precision and number of steps a resumed run keeps.
+    """Return the identity in the output folder, for the precision and number of steps that a resumed run keeps.
 
     With --overwrite_output_dir the folder may have another run, which is told by its seed, batch and optimizer: the
     whole identity of this run is not known when this is asked.

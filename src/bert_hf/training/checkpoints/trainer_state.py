@@ -106,7 +106,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state whose skeleton `_strip` made."""
+    """Return the state from the skeleton that `_strip` made."""
     if not isinstance(value, dict):
         return value
 
@@ -244,7 +244,7 @@ def rank_state(log: dict) -> dict:
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
     """Return the logs that this rank has to resume from, each with the `rank` that wrote it.
 
-    That is its own log; where another number of ranks wrote the checkpoint, the logs of all, whose sums are added.
+    That is its own log; where another number of ranks wrote the checkpoint, the logs of all, to be summed.
     """
     written = len(list(Path(folder).glob("rank_*.safetensors")))
     numbers = [ranks.rank] if written == ranks.count else range(max(1, written))

@@ -208,7 +208,7 @@ def describe_optimizer(args: Any) -> str:
 
 
 def check_optimizer(args: Any) -> None:
-    """Checks --optim and its options by making the optimizer for a small model.
+    """Check --optim and its options by making the optimizer for a small model.
 
     Args:
         args: `TrainingArguments`, or the values of the options before one is built.

@@ -35,7 +35,7 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
-    """Return transformers' schedule, whose `num_decay_steps` may also be a share of the steps of the run.
+    """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run.
 
     Raises:
         InputError: warm-up and decay are longer than the run; the rate would never reach its peak.
@@ -83,7 +83,7 @@ def schedule_identity(args: Any) -> dict[str, Any]:
 
 
 def check_schedule(args: Any) -> None:
-    """Makes the schedule for a long run, to find an unknown name and arguments that it does not take."""
+    """Make the schedule for a long run, to find an unknown name and arguments that it does not take."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 
