@@ -17,7 +17,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
-from bert_hf.training.run import command
+from bert_hf.training.command import command
 
 
 @command
@@ -39,13 +39,13 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    run_start = start_finetuning(task, args, model, about)
-    if run_start.finished:
+    run = start_finetuning(task, args, model, about)
+    if run.finished and args.do_train:
         return 0
 
     # 5. Trainer: trains, keeps the best weights by the validation questions, writes the predictions
-    trainer = make_trainer(task, args, model, collator)
-    train_and_finish(trainer, run_start)
+    trainer = make_trainer(task, args, model, collator, run)
+    train_and_finish(trainer, run)
     return 0
 
 

@@ -16,7 +16,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
-from bert_hf.training.run import command
+from bert_hf.training.command import command
 
 
 @command
@@ -40,12 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     check_tokenizer(tokenizer, model.config.vocab_size)
     if task_args.feature_based:  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
         model, about = task.make_frozen_network(model, args)
-    run_start = start_finetuning(task, args, model, about)
+    run = start_finetuning(task, args, model, about)
 
     # 5. Trainer: trains, keeps the best weights by the validation sentences, evaluates them on the test sentences
-    if not run_start.finished:
-        trainer = make_trainer(task, args, model, collator)
-        train_and_finish(trainer, run_start)
+    if not (run.finished and args.do_train):
+        trainer = make_trainer(task, args, model, collator, run)
+        train_and_finish(trainer, run)
     return 0
 
 

@@ -33,7 +33,7 @@ from bert_hf.data.corpus.requested_corpus import (
 )
 from bert_hf.data.text.deduplication import find_duplicates
 from bert_hf.errors import one_line_errors
-from bert_hf.training.command_line import next_command
+from bert_hf.training.command import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
 PREPARING_ARGUMENTS = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)

@@ -22,7 +22,8 @@ from bert_hf.pretraining.report import PreTrainingReport, evaluate_only
 from bert_hf.pretraining.start import PRETRAINING_ARGUMENTS, check_held_out, check_pretraining, pretraining_identity
 from bert_hf.pretraining.step_budget import resolve_steps
 from bert_hf.pretraining.trainer import PreTrainer
-from bert_hf.training.run import command, start_run
+from bert_hf.training.command import command
+from bert_hf.training.run import start_run
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
@@ -54,20 +55,20 @@ def main(argv: list[str] | None = None) -> int:
         evaluate_only(model, args, collator, evaluation, long)
         return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
-    run_start = start_run(args, identity, tokenizer_args, corpus_args, model_args)
-    if run_start.finished:
+    run = start_run(args, identity, tokenizer_args, corpus_args, model_args)
+    if run.finished:
         return 0
 
     # 5. Trainer: trains from the beginning or the newest checkpoint, evaluates, saves
-    args.eval_on_start = run_start.checkpoint is None
+    args.eval_on_start = run.checkpoint is None
     trainer = PreTrainer(
         model, args, collator, examples, evaluation, tokenizer,
-        long_eval_dataset=long, facts={"identity": identity},
+        long_eval_dataset=long, facts={"identity": run.identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, corpus_args, example_args, corpus)
-    report.print_start(resumed=run_start.checkpoint is not None)
-    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
-    report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to)
+    report = PreTrainingReport(trainer, run, corpus_args, example_args, corpus)
+    report.print_start()
+    trained = trainer.train(resume_from_checkpoint=run.checkpoint)
+    report.save_and_print(trained.metrics, trainer.evaluate())
     return 0
 
 

@@ -18,8 +18,8 @@ from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
 from bert_hf.data.text.input_files import expand
+from bert_hf.training.command import command
 from bert_hf.training.output_folder import claim_output_dir
-from bert_hf.training.run import command
 
 
 def check(probe_args: ProbeArguments, output_args: OutputArguments):

@@ -20,7 +20,7 @@ from bert_hf.data.corpus.requested_corpus import check_preparing, sample_inputs,
 from bert_hf.data.text.encoding import Encoder
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.training.command_line import next_command
+from bert_hf.training.command import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
 # Options that decide, besides files, which text prepare.py reads and how

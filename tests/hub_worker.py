@@ -19,15 +19,16 @@ from bert_hf.training.publishing import push
 
 def refusal(folder, repo) -> str:
     try:
-        push.upload(folder, push.create_repository(folder, repo))
+        push.upload(folder, push.create_repository(folder, repo), ["README.md"])
     except InputError as error:
         return str(error)
     return "pushed"
 
 
 def main(folder: Path) -> None:
+    names = [path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pt"]
     full_id = push.create_repository(folder, "tiny", revision="new")
-    seen = {"id": full_id, "address": push.upload(folder, full_id)}
+    seen = {"id": full_id, "address": push.upload(folder, full_id, names)}
     push.create_repository(folder, "me/tiny", revision="new")  # again, as for a resumed run
     for revision in ("main", "refs/pr/1"):
         push.create_repository(folder, "me/tiny", revision=revision)

@@ -11,7 +11,7 @@ import pytest
 from bert_hf import cli
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_config, find_machine
 from bert_hf.errors import InputError
-from bert_hf.training.command_line import command_line, next_command
+from bert_hf.training.command import command_line, next_command
 
 ROOT = Path(__file__).parents[1]
 

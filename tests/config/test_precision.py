@@ -18,7 +18,7 @@ from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
 from bert_hf.pretraining.start import pretraining_identity
-from bert_hf.training import output_folder, run
+from bert_hf.training import run
 from bert_hf.training.checkpoints import checkpoint_files
 
 
@@ -122,7 +122,7 @@ def asked(folder, **given):
 
 def began_in(folder, name):
     folder.mkdir()
-    output_folder.write_record(folder, {"seed": 1, "precision": name}, finished=False)
+    run.Run(folder, {"seed": 1, "precision": name}).record()
     return folder
 
 

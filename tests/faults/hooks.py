@@ -74,7 +74,7 @@ def _record_batches(path: Path) -> None:
     The numbers are part of the batch, so that the record is of trained examples, not of prefetched ones.
     """
     collate = DataCollatorForPreTraining.__call__
-    count, losses = PreTrainer._get_num_items_in_batch, PreTrainer._forward_losses
+    count, losses = PreTrainer.count_items, PreTrainer._forward_losses
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def collated(self, features):
@@ -82,17 +82,17 @@ def _record_batches(path: Path) -> None:
         batch["example_numbers"] = torch.tensor([list(feature["number"]) for feature in features])
         return batch
 
-    def counted(self, batch_samples, device):
-        if "example_numbers" in batch_samples[0]:
-            rows = [[batch["example_numbers"].tolist(), _digests(batch)] for batch in batch_samples]
+    def counted(self, batches):
+        if "example_numbers" in batches[0]:
+            rows = [[batch["example_numbers"].tolist(), _digests(batch)] for batch in batches]
             os.write(record, (json.dumps([self.state.global_step, rows]) + "\n").encode())
-        return count(self, batch_samples, device)
+        return count(self, batches)
 
     def without_numbers(self, model, inputs):
         return losses(self, model, {name: value for name, value in inputs.items() if name != "example_numbers"})
 
     DataCollatorForPreTraining.__call__ = collated
-    PreTrainer._get_num_items_in_batch, PreTrainer._forward_losses = counted, without_numbers
+    PreTrainer.count_items, PreTrainer._forward_losses = counted, without_numbers
 
 
 def _digests(batch: dict) -> list[str]:

@@ -24,7 +24,13 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceCollator, ChoiceRow, MultipleChoiceTask, choice_row, encode_choices
+from bert_hf.finetuning.tasks.multiple_choice import (
+    ChoiceCollator,
+    ChoiceRow,
+    MultipleChoiceTask,
+    choice_row,
+    encode_choices,
+)
 from bert_hf.training.output_folder import release_lock
 
 CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"
@@ -250,9 +256,9 @@ def fine_tuned(rows, output, **options):
     args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
     task = MultipleChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
-    run_start = start_finetuning(task, args, model, about)
-    trainer = make_trainer(task, args, model, task.collator())
-    train_and_finish(trainer, run_start)
+    run = start_finetuning(task, args, model, about)
+    trainer = make_trainer(task, args, model, task.collator(), run)
+    train_and_finish(trainer, run)
     release_lock()
     return trainer
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch.utils.data import BatchSampler
 from transformers import TrainingArguments
 
-from bert_hf.training.exact_backward import without_repeated_rows
+from bert_hf.training.repeated_rows import without_repeated_rows
 
 ROOT = Path(__file__).parents[2]
 

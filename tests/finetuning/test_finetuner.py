@@ -1,5 +1,6 @@
 """FineTuner: order of predictions, loss of an evaluation, the best evaluation, few rows, a whole run."""
 
+import copy
 import json
 
 import numpy as np
@@ -227,12 +228,13 @@ def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
     task = RandomTask(task_args, tokenizer)
     try:
         model, about = run.load_task_model(task, args.seed)
-        run_start = run.start_finetuning(task, args, model, about)
-        if not run_start.finished:
-            run.train_and_finish(run.make_trainer(task, args, model, task.collator()), run_start)
+        begun = run.start_finetuning(task, args, model, about)
+        before = copy.copy(begun)
+        if not begun.finished:
+            run.train_and_finish(run.make_trainer(task, args, model, task.collator(), begun), begun)
     finally:
         output_folder.release_lock()
-    return run_start
+    return before
 
 
 def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):

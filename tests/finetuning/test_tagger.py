@@ -21,7 +21,6 @@ from bert_hf.finetuning.heads.frozen_features import (
     word_features,
 )
 from bert_hf.finetuning.onnx_export import export_onnx
-from bert_hf.finetuning.run import make_trainer
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +172,8 @@ def trainer_of(folder, **options):
     network.config.id2label = dict(enumerate(task.labels))
     tagger, _ = task.make_network(network, args)
     args.num_train_epochs = 1
-    return make_trainer(task, args, tagger, task.collator())
+    facts = {"identity": identity_of(task, args, tagger)}
+    return FineTuner(tagger, args, task.collator(), task, task.tokenizer, facts=facts)
 
 
 def test_sentences_of_the_task_have_their_own_features(tmp_path):

@@ -52,8 +52,8 @@ def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
     monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
     for rank, measured in enumerate(("here", "elsewhere")):
         trainer = Mock(args=SimpleNamespace(process_index=rank))
-        report = PreTrainingReport(trainer, Mock(), Mock(), Mock())
-        report.print_start(resumed=True)
+        report = PreTrainingReport(trainer, Mock(), Mock(), Mock(), Mock())
+        report.print_start()
         assert report.baselines == {"measured": measured}
 
 
@@ -111,7 +111,7 @@ def test_bits_per_character_do_not_depend_on_the_vocabulary(size):
 
 # ---- the command on the card
 
-SCRIPT = "from bert_hf.training.command_line import command_line\nprint('LINE', command_line())\n"
+SCRIPT = "from bert_hf.training.command import command_line\nprint('LINE', command_line())\n"
 ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.executable).parent)) or "accelerate"]
 
 

@@ -137,6 +137,25 @@ def test_the_loss_is_the_mean_over_the_global_batch(tmp_path, tokenizer):
     assert row["mlm_loss"] + row["nsp_loss"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_step_before_training(tmp_path, tokenizer):
+    """From Python, without `train`: loss and gradient of a plain backward, and no trace in the run that follows."""
+    options = {"steps": 2, "dropout": 0.0, "save_strategy": "no", "eval_strategy": "no", "logging_steps": 1}
+    fresh, used = (make(tmp_path / name, tokenizer, **options) for name in ("fresh", "used"))
+    batch = next(iter(used.get_train_dataloader()))
+    loss = used.training_step(used.model, batch)
+    gradients = [parameter.grad.clone() for parameter in used.model.parameters()]
+
+    used.model.zero_grad()
+    expected = used.model(**batch).loss
+    expected.backward()
+    assert loss == pytest.approx(expected.item(), rel=1e-6)
+    for parameter, gradient in zip(used.model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-5, atol=1e-7)
+    for trainer in (used, fresh):
+        trainer.train()
+    assert history(used) == history(fresh)
+
+
 def test_evaluation_counts_every_example_once(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, per_device_eval_batch_size=8)
     batch = trainer.data_collator([trainer.eval_dataset[i] for i in range(50)])

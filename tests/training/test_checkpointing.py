@@ -9,14 +9,21 @@ from transformers import BertForPreTraining
 
 from bert_hf.models.loading import load_weights
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
-from bert_hf.training.checkpoints.trainer_state import copy_state, copy_weights, save_model
+from bert_hf.training.checkpoints.checkpoint_files import (
+    DamagedCheckpoint,
+    commit,
+    newest_verified,
+    rotate,
+    verify,
+    write_now,
+)
+from bert_hf.training.checkpoints.trainer_state import ModelFiles, StateFile
 
 
 def make(run, step):
     temporary = run / f"{checkpoint_files.TEMPORARY}checkpoint-{step}"
     temporary.mkdir(parents=True)
-    copy_state({"step": step, "m": torch.arange(5.0)})(temporary / "optimizer.safetensors")
+    write_now(StateFile("optimizer.safetensors", lambda: {"step": step, "m": torch.arange(5.0)}), temporary)
     (temporary / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
     final = run / f"checkpoint-{step}"
     commit(temporary, final, {"step": step})
@@ -48,14 +55,14 @@ def test_the_names_of_an_old_checkpoint_are_not_saved_again(tmp_path):
         save_file(renamed, tmp_path / "model.safetensors", metadata={"format": "pt"})
 
     model = BertForPreTraining.from_pretrained(tmp_path)
-    save_model(model, tmp_path / "saved", copy_weights(model, None), step=1)
+    write_now(ModelFiles(model, None, 1, model.state_dict), tmp_path / "saved")
     assert load_file(tmp_path / "saved/model.safetensors").keys() == names.keys()
     load_weights(stock, tmp_path / "saved")
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):
     with pytest.raises(TypeError, match="cannot save a object"):
-        copy_state({"x": object()})(tmp_path / "s")
+        write_now(StateFile("s", lambda: {"x": object()}), tmp_path)
     assert not (tmp_path / "s").exists()
 
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
-from bert_hf.training.checkpoints import trainer_state
+from bert_hf.training.checkpoints.checkpoint_files import write_now
+from bert_hf.training.checkpoints.trainer_state import StateFile, rank_state
 from bert_hf.training.distributed import engine_of, seed_of_rank
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +232,7 @@ def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tok
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
     whole._begin_training()
     torch.rand(100)
-    trainer_state.copy_rank({})(trainer_state.rank_file(tmp_path, 1))
+    write_now(StateFile("rank_1.safetensors", lambda: rank_state({})), tmp_path)
     expected = torch.rand(8)
     resumed._begin_training()
     resumed._load_rng_state(str(tmp_path))

@@ -1,5 +1,6 @@
 """The output folder of a run: what is removed from it."""
 
+import json
 import os
 from types import SimpleNamespace
 
@@ -10,25 +11,46 @@ from bert_hf.errors import InputError
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
+from bert_hf.training.run import Run, recorded_by_this_run, start_run
 
 
-def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
-    ours = {
-        "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.conll", "test_predictions.tsv",
-        "test_predictions.json", "test_null_odds.json", "submission/MRPC.tsv",
-        ".nbest_predictions.json.tmp", ".null_odds.json.tmp", ".test_predictions.tsv.tmp",
-        ".predictions.conll.tmp",
+def started(args, identity, *options):
+    """A run that `start_run` began, after its process has ended."""
+    try:
+        return start_run(args, identity, *options)
+    finally:
+        output_folder.release_lock()
+
+
+def test_overwriting_removes_the_files_that_the_run_wrote_and_no_other(tmp_path):
+    quiet = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
+    (tmp_path / ".null_odds.json.tmp").write_text("left by a process that was killed")
+    old = started(PreTrainingArguments(**quiet), {"seed": 1})
+    (tmp_path / "notes.tsv").write_text("a user's")
+    with old.writing() as folder:
+        (folder / "predictions.conll").write_text("old")
+        (folder / "submission").mkdir()
+        (folder / "submission/MRPC.tsv").write_text("old")
+    with old.writing(public=["loss.png"]) as folder:
+        (folder / "loss.png").write_text("old")
+        (folder / "mistakes.csv").write_text("old")
+        make_checkpoint(folder, {"seed": 1})
+    assert old.files == {
+        "predictions.conll": False, "submission/MRPC.tsv": False, "loss.png": True, "mistakes.csv": False
     }  # fmt: skip
-    (tmp_path / "submission").mkdir()
-    for name in {*ours, "notes.tsv", "predictions.md"}:
-        (tmp_path / name).write_text("old")
-    output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
-    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, overwrite_output_dir=True)
-    output_folder.start(args, {"seed": 2})
-    output_folder.release_lock()
+    (tmp_path / "predictions.md").write_text("a user's")
 
+    record = json.loads((tmp_path / "run.json").read_text())
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
+    outside.write_text("not in the folder")
+    (tmp_path / "run.json").write_text(
+        json.dumps({**record, "files": {**record["files"], f"../{outside.name}": True}})
+    )
+    new = started(PreTrainingArguments(**quiet, overwrite_output_dir=True), {"seed": 2})
+    assert new.files == {}
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
+    assert left == {"notes.tsv", "predictions.md", "run.json", output_folder.LOCK}
+    assert outside.exists()
 
 
 def make_checkpoint(folder, identity: dict) -> str:
@@ -42,15 +64,13 @@ def make_checkpoint(folder, identity: dict) -> str:
 @pytest.fixture
 def begin(tmp_path):
     """Starts a run in a folder that holds a finished one; returns how it begins."""
-    output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
-    (tmp_path / "model.safetensors").write_text("weights")
+    run = Run(tmp_path, {"seed": 1}, finished=True)
+    with run.writing(public=True):
+        (tmp_path / "model.safetensors").write_text("weights")
 
     def start(seed, options=(), **changes):
         args = PreTrainingArguments(str(tmp_path), use_cpu=True, bf16=False, overwrite_output_dir=True, **changes)
-        try:
-            return output_folder.start(args, {"seed": seed}, options)
-        finally:
-            output_folder.release_lock()
+        return started(args, {"seed": seed}, *options)
 
     return start
 
@@ -91,8 +111,8 @@ def test_an_overwriting_command_knows_its_own_run(tmp_path, changes, known):
     common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "overwrite_output_dir": True}
     args = PreTrainingArguments(**common)
     identity = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer_identity(args)}
-    output_folder.write_record(tmp_path, identity, finished=False)
-    found = output_folder.recorded_by_this_run(PreTrainingArguments(**common, **changes))
+    Run(tmp_path, identity).record()
+    found = recorded_by_this_run(PreTrainingArguments(**common, **changes))
     assert (found is not None) is known
 
 
@@ -104,10 +124,7 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
     def begin(folder, **changed):
         args = PreTrainingArguments(str(tmp_path / folder), resume_from_checkpoint=named, use_cpu=True, bf16=False)
         longer = {"max_steps": 60, "num_train_epochs": 1.0, "warmup_steps": 2}
-        try:
-            return output_folder.start(args, {**recorded, "schedule": longer, **changed}).checkpoint
-        finally:
-            output_folder.release_lock()
+        return started(args, {**recorded, "schedule": longer, **changed}).checkpoint
 
     assert begin("longer") == named
     line = r"checkpoint-3: the checkpoint belongs to another run: optimizer differ \(learning_rate: 0.1, was 0.001\); "
@@ -127,8 +144,7 @@ def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_pat
         str(tmp_path / "longer"), use_cpu=True, bf16=False, eval_strategy="steps", save_strategy="steps",
         load_best_model_at_end=True, resume_from_checkpoint=str(tmp_path / "checkpoint-3"),
     )  # fmt: skip
-    begun = output_folder.start(args, {"seed": 1})
-    output_folder.release_lock()
+    begun = started(args, {"seed": 1})
     assert begun.checkpoint == str(tmp_path / "checkpoint-3")
     assert checkpoint_files.verify(tmp_path / "longer/checkpoint-2")["step"] == 2
 
@@ -138,15 +154,11 @@ def test_a_run_with_phases_does_not_become_longer(tmp_path):
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
     named = make_checkpoint(tmp_path, recorded)
     args = PreTrainingArguments(str(tmp_path / "out"), resume_from_checkpoint=named, use_cpu=True, bf16=False)
-    try:
-        assert output_folder.start(args, recorded).checkpoint == named
-    finally:
-        output_folder.release_lock()
+    assert started(args, recorded).checkpoint == named
 
     args.output_dir = str(tmp_path / "longer")
     with pytest.raises(InputError, match=r"another run: schedule differ \(max_steps: 60, was 6\)"):
-        output_folder.start(args, {**recorded, "schedule": {"max_steps": 60, "warmup_steps": 2}})
-    output_folder.release_lock()
+        started(args, {**recorded, "schedule": {"max_steps": 60, "warmup_steps": 2}})
 
 
 def test_a_full_disk_does_not_fail_the_release_of_the_lock(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import signal
@@ -19,7 +20,7 @@ from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
 from bert_hf.training import preemption, resumable_trainer
 from bert_hf.training.checkpoints import checkpoint_files, trainer_state
-from bert_hf.training.run import command
+from bert_hf.training.command import command
 
 
 class At(TrainerCallback):
@@ -344,7 +345,7 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     one = state["log"]["counts"].clone()
     state["log"]["counts"] = 2 * one
     state["log"]["loss"] = state["log"]["loss"] + 4
-    trainer_state.copy_state(state)(checkpoint / "rank_1.safetensors")
+    checkpoint_files.write_now(trainer_state.StateFile("rank_1.safetensors", lambda: state), checkpoint)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
     resumed._restore_resume_state(str(checkpoint))
@@ -358,7 +359,8 @@ def test_sums_of_the_log_are_counted_once(written, resuming, tmp_path, tokenizer
     trainer = make(tmp_path, tokenizer, steps=3)
     for rank in range(written):
         log = {**trainer.log_state(), "counts": torch.full((8,), 10.0**rank, dtype=torch.float64)}
-        trainer_state.copy_rank(log)(trainer_state.rank_file(tmp_path, rank))
+        state = functools.partial(trainer_state.rank_state, log)
+        checkpoint_files.write_now(trainer_state.StateFile(f"rank_{rank}.safetensors", state), tmp_path)
 
     total = torch.zeros(8)
     for rank in range(resuming):

@@ -1,4 +1,4 @@
-"""Lines of a run's log."""
+"""Lines of a run's log, and its end."""
 
 import contextlib
 import time
@@ -10,6 +10,7 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import run
 from bert_hf.training.log_lines import LogLines
+from bert_hf.training.output_folder import release_lock
 from bert_hf.training.publishing.card import Card, write_card
 
 
@@ -50,7 +51,8 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
         return f"me/{repo_id}"
 
     monkeypatch.setattr(run.push, "create_repository", create)
-    monkeypatch.setattr(run.push, "upload", lambda folder, repo_id, revision: pushed.append((repo_id, revision)))
+    upload = lambda folder, repo_id, names, revision: pushed.append((repo_id, sorted(names), revision))  # noqa: E731
+    monkeypatch.setattr(run.push, "upload", upload)
     args = SimpleNamespace(output_dir=str(tmp_path), hub_private_repo=True, hub_revision="new")
     trainer = SimpleNamespace(
         args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
@@ -58,10 +60,12 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
     )  # fmt: skip
     card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage='load("{}")'.format)
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
-        run.finish(trainer, {}, identity={}, card=card, push_to="name", metrics={}, baselines={})
+        begun = run.Run(tmp_path, {}, push_to="name")
+        begun.finish(trainer, {}, card=card, metrics={}, baselines={})
     assert f'\nload("{tmp_path.name if fails else "me/name"}")\n' in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "run.json").is_file() is not fails
-    assert pushed == ([] if fails else [("me/name", "new")])
+    assert run.Run.read(tmp_path).finished is not fails
+    names = ["README.md", "all_results.json", "log_history.csv", "loss.png", "train_results.json"]
+    assert pushed == ([] if fails else [("me/name", names, "new")])
 
 
 def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypatch):
@@ -70,19 +74,20 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
     monkeypatch.setattr(run.push, "upload", lambda *where, revision: pushed.append((*where, revision)))
     folder = tmp_path / "mine"
     folder.mkdir()
-    write_card(folder, Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU"), {})
-    run.write_record(folder, {"seed": 1}, finished=True)
+    card = Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU")
+    with run.Run(folder, {"seed": 1}, finished=True).writing(public=True):
+        write_card(folder, card, {})
 
     def start(name):
         args = PreTrainingArguments(str(folder), hub_revision="new", push_to_hub=True, hub_model_id=name, use_cpu=True)
         try:
             assert run.start_run(args, {"seed": 1}).finished
         finally:
-            run.release_lock()
+            release_lock()
 
     before = (folder / "README.md").read_text()
     start("name")
-    assert pushed == [(folder, "me/name", "new")]
+    assert pushed == [(folder, "me/name", ["README.md"], "new")]
     assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/name"') != before
 
     start("name")  # nothing is left to do
@@ -96,5 +101,5 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
         with pytest.raises(InputError):
             start("wrong")
     start("other")
-    assert pushed[1:] == [(folder, "me/other", "new")]
+    assert pushed[1:] == [(folder, "me/other", ["README.md"], "new")]
     assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/other"')

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.training.checkpoints.trainer_state import copy_state, load_state
+from bert_hf.training.checkpoints.checkpoint_files import write_now
+from bert_hf.training.checkpoints.trainer_state import StateFile, load_state
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk's fsync would take most of the time
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -61,5 +62,5 @@ def equal(a, b) -> bool:
 @given(STATES)
 def test_a_state_is_restored(state):
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        copy_state(state)(Path(folder, "s"))
+        write_now(StateFile("s", lambda: state), Path(folder))
         assert equal(state, load_state(Path(folder, "s")))

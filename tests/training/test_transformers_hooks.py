@@ -39,7 +39,6 @@ METHODS = (
     Method("_finalize_training", ("trial", "num_train_samples", "start_time")),
     Method("_get_eval_sampler", ("eval_dataset",)),
     Method("_get_grad_norm", ("model", "grad_norm")),
-    Method("_get_num_items_in_batch", ("batch_samples", "device")),
     Method("_get_output_dir", ("trial",)),
     Method("_get_train_sampler", ("train_dataset",)),
     Method("_load_best_model", ()),
@@ -49,11 +48,8 @@ METHODS = (
     Method("_load_scaler", ("checkpoint",)),
     Method("_maybe_log_save_evaluate", (*_END_OF_STEP, "learning_rate")),
     Method("_prepare_for_training", ("max_steps", "train_dataloader", "resume_from_checkpoint")),
-    Method("_prepare_inputs", ("inputs",)),
     Method("_run_epoch", _EPOCH),
-    Method("_save", ("output_dir", "state_dict")),
     Method("_save_checkpoint", ("model", "trial")),
-    Method("_validate_args", ()),
 )
 
 # Private attributes of an instance that are read or set.

@@ -30,8 +30,8 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
 from bert_hf.models.loading import check_positions
+from bert_hf.training.identity import describe, differences, weights_checksum
 from bert_hf.training.output_folder import claim_output_dir, take_lock
-from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
 TEXTS_PER_FILE = 100_000

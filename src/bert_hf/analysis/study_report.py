@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert_hf.config.files import write_durably
-from bert_hf.training.command_line import command_line
+from bert_hf.training.command import command_line
 
 TABLE, PAGE, PICTURE = "study.csv", "study.md", "learning_curve.png"
 

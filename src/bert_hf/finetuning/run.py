@@ -21,18 +21,18 @@ from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions
-from bert_hf.training import run
 from bert_hf.training.checkpoints.trainer_state import layout
-from bert_hf.training.command_line import command_line, next_command
-from bert_hf.training.distributed import agree, end_start
+from bert_hf.training.command import command_line, next_command
+from bert_hf.training.distributed import agree
+from bert_hf.training.evaluate_only import evaluated_checkpoint, evaluation_run, use_trained_options
+from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
-from bert_hf.training.output_folder import RunStart, folder_of, recorded
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_trained_options
-from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
+from bert_hf.training.run import Run, check_run, choose_precision, describe_machine, recorded, start_run
 
+_INPUT_LENGTH = "sentence_bert_config.json"
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
 
 
@@ -75,30 +75,27 @@ def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArgu
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
 
 
-def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
+def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
     """Resolves defaults (learning rate, epochs, precision, model selection metric) and inspects the output folder.
 
     Args:
         about: one line about the model's weights, logged before training.
     """
     task_args = task.task_args
-    run.choose_precision(args, model.config.hidden_size)
+    choose_precision(args, model.config.hidden_size)
     line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
 
     if not args.do_train:
         require_trained(task, about)
-        args.push_to_hub = False
-        folder_of(args).mkdir(parents=True, exist_ok=True)
-        end_start()
-        return RunStart()
+        return evaluation_run(args)
 
-    run_start = run.start_run(args, identity_of(task, args, model), task_args)
-    if not run_start.finished:
+    run = start_run(args, identity_of(task, args, model), task_args)
+    if not run.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"
-        logger.info(f"{task.describe()}\n{about}\n{rate}; {line}; {run.describe_machine(args)}")
-    return run_start
+        logger.info(f"{task.describe()}\n{about}\n{rate}; {line}; {describe_machine(args)}")
+    return run
 
 
 def require_trained(task: Task, about: str) -> None:
@@ -123,7 +120,7 @@ def require_trained(task: Task, about: str) -> None:
 
 
 def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:
-    """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
+    """The settings that distinguish a fine-tuning run from others (see `identity.py`)."""
     task_args, config = task.task_args, model.config
     return {
         "weights": None if task_args.from_scratch else weights_checksum(str(task_args.model_name_or_path)),
@@ -149,19 +146,20 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
 # ---- train
 
 
-def make_trainer(task: Task, args: FineTuningArguments, model: PreTrainedModel, collator: Callable) -> FineTuner:
+def make_trainer(
+    task: Task, args: FineTuningArguments, model: PreTrainedModel, collator: Callable, run: Run
+) -> FineTuner:
     """Return the trainer of a run that `start_finetuning` has started."""
-    facts = {"identity": identity_of(task, args, model)}
-    return FineTuner(model, args, task=task, data_collator=collator, facts=facts)
+    return FineTuner(model, args, task=task, data_collator=collator, facts={"identity": run.identity})
 
 
-def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
+def train_and_finish(trainer: FineTuner, run: Run) -> None:
     """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics.
 
     Without training, only the metrics are saved.
     """
     task, args = trainer.task, trainer.args
-    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
+    trained = trainer.train(resume_from_checkpoint=run.checkpoint) if args.do_train else None
 
     if trained is None:
         trainer.validate(None)
@@ -172,34 +170,30 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         group = "test" if part.startswith("test") else "eval"
         metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))
 
-    if task.task_args.write_predictions and args.process_index == 0:
-        tests = [part for part in trainer.kept if part.startswith("test")]
-        for part in tests or ["validation"]:
-            task.write_predictions(folder_of(args), part, trainer.kept[part])
-
-    if trained is not None and args.process_index == 0 and task.head.pipeline_tag == "text-classification":
-        write_input_length(folder_of(args), task.task_args.max_seq_length)
-
     tested = "test_loss" in metrics["test"]
     judged = "test" if tested else "validation"
+    baselines: dict[str, float] = {}
     if args.process_index == 0:
-        task.findings = task.analyse(folder_of(args), judged, trainer.kept)
-    baselines = task.baselines(folder_of(args)) if args.process_index == 0 and args.do_predict else {}
+        with run.writing(public=(*task.public_files, _INPUT_LENGTH)) as folder:
+            if task.task_args.write_predictions:
+                tests = [part for part in trainer.kept if part.startswith("test")]
+                for part in tests or ["validation"]:
+                    task.write_predictions(folder, part, trainer.kept[part])
+            if trained is not None and task.head.pipeline_tag == "text-classification":
+                write_input_length(folder, task.task_args.max_seq_length)
+            task.findings = task.analyse(folder, judged, trainer.kept)
+            if args.do_predict:
+                baselines = task.baselines(folder)
+
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
-        for name, values in metrics.items():
-            trainer.save_metrics(name, values, combined=False)
+        with run.writing(public=True):
+            for name, values in metrics.items():
+                trainer.save_metrics(name, values, combined=False)
     else:
         trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
-        run.finish(
-            trainer,
-            trained.metrics,
-            identity=trainer.facts["identity"],
-            card=card_of(task, args, tested=tested),
-            push_to=run_start.push_to,
-            metrics=metrics,
-            baselines=baselines,
-        )
+        card = card_of(task, args, tested=tested)
+        run.finish(trainer, trained.metrics, card=card, metrics=metrics, baselines=baselines)
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics.get("test", {})}
         report = task.report(together, baselines, trainer.kept[judged])
@@ -213,7 +207,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 def write_input_length(folder: Path, length: int) -> None:
     """Writes the length of inputs to where text-embeddings-inference reads it."""
     sizes = {"max_seq_length": length, "do_lower_case": False}
-    write_durably(folder / "sentence_bert_config.json", json.dumps(sizes) + "\n")
+    write_durably(folder / _INPUT_LENGTH, json.dumps(sizes) + "\n")
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:
@@ -246,7 +240,7 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
         title=Path(args.output_dir or "").name,
         pipeline_tag=task.head.pipeline_tag,
         command=command_line(),
-        machine=run.describe_machine(args),
+        machine=describe_machine(args),
         dataset=None if task_args.train_file else hub_id(task.source(task_args)),
         source=task_args.dataset_source,
         dataset_license=task_args.dataset_license,

@@ -27,8 +27,8 @@ from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.models.unpadded_encoder import without_padding
-from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
+from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 _TRIED_ROWS = 8
@@ -114,6 +114,8 @@ class FineTuner(ResumableTrainer):
         options: options of the task by name: `text_column`, `max_seq_length`, …
     """
 
+    loss_is_scaled_for_ga = True  # `compute_loss` returns a share of the loss of the global batch
+
     task: Task
     head: Head
 
@@ -162,6 +164,7 @@ class FineTuner(ResumableTrainer):
             self._sorted_part("validation").features if "validation" in self.task.parts else None,
             tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
+        self.model_accepts_loss_kwargs = False  # `count_items` counts
         if self.task.task_args.early_stopping_patience is not None:
             self.add_callback(EarlyStop(self.task.task_args.early_stopping_patience))
         use_log_lines(self)
@@ -175,22 +178,19 @@ class FineTuner(ResumableTrainer):
 
     # ---- loss
 
-    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        return exact_training_step(self, super().forward_backward, model, inputs, num_items_in_batch)
-
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
+    def count_items(self, batches: list[dict]) -> Tensor:
         """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
-        labels = [batch["labels"] for batch in batch_samples]
+        labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(torch.stack(counts).sum().to(device))
+        return self.sum_over_ranks(torch.stack(counts).sum().to(self.args.device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""
         if num_items_in_batch is None:
-            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+            num_items_in_batch = self.count_items([inputs])
         outputs = self.head.forward(model, inputs)
         losses = self.head.losses(inputs, outputs, self.args.label_smoothing_factor)
         losses = losses * self.head.label_weights(inputs["labels"])
@@ -212,7 +212,7 @@ class FineTuner(ResumableTrainer):
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
         """Return what the head keeps of the outputs, and (B, 2) sum and number of each feature's losses."""
-        inputs = self._prepare_inputs(inputs)
+        inputs = self.on_device(inputs)
         with self.compute_loss_context_manager():
             outputs = self.head.forward(model, inputs)
         kept = self.head.keep(inputs, outputs)

@@ -14,7 +14,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 def pretraining_baselines(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
 ) -> dict[str, float]:
-    """MLM loss of the corpus's token counts (plus one), and accuracy of the majority class, on held-out examples."""
+    """Return the MLM loss of token counts (plus one) and the accuracy of the majority class, on held-out examples."""
     indices = progress(range(len(examples)), "counting tokens", "examples")
     features = [examples[index] for index in indices]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
@@ -33,12 +33,12 @@ def pretraining_baselines(
 def perplexity(
     metrics: dict[str, float], examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, float]:
-    """The held-out MLM loss as a perplexity, and in bits per character, which does not depend on the vocabulary.
+    """Return the held-out MLM loss as a perplexity, and in bits per character, which depend on no vocabulary.
 
         eval_mlm_perplexity = exp(loss)
         eval_bits_per_character = loss / ln 2 × tokens / characters
 
-    Tokens and characters are those of the held-out text (its first window, where it has several). Characters are
+    Tokens and characters are counted in the held-out text (its first window, where it has several). Characters are
     counted in its tokens, so after normalization and without white space; an unknown token is one character.
 
     It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which

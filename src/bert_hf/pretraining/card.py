@@ -7,11 +7,11 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import backend
-from bert_hf.training import run
-from bert_hf.training.command_line import command_line
+from bert_hf.training.command import command_line
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
+from bert_hf.training.run import describe_machine
 
 
 def pretraining_card(
@@ -22,13 +22,13 @@ def pretraining_card(
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
 ) -> Card:
-    """The card without its metrics."""
+    """Return the card without its metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
     return Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
         command=command_line(),
-        machine=run.describe_machine(args),
+        machine=describe_machine(args),
         dataset=hub_id(corpus_args.dataset_name),
         source=corpus_args.dataset_source or (None if named else "English documentation of installed Python packages"),
         dataset_license=corpus_args.dataset_license,
@@ -50,7 +50,7 @@ def pretraining_card(
 
 
 def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model: PreTrainedModel, tokenizer) -> dict:
-    """The table of settings."""
+    """Return the table of settings."""
     config = model.config
     positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
     beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
@@ -78,7 +78,7 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
 def untrained_positions(
     example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> list[str]:
-    """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
+    """Return a warning about positions that model and tokenizer accept and this run did not train; [] without any."""
     longest = example_args.longest
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:

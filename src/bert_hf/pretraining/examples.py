@@ -12,7 +12,7 @@ PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training 
 def training_examples(
     corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
-    """The pairs that a run trains on; those longer than `max_seq_length` in smaller pieces."""
+    """Return the pairs that a run trains on; pairs longer than `max_seq_length` are trained in smaller pieces."""
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
         corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
@@ -22,7 +22,7 @@ def training_examples(
 def held_out_examples(
     held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
 ) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
-    """The fixed examples that are evaluated: of `max_seq_length`, and of the longer length of the run, if it has one.
+    """Return the fixed examples that are evaluated: of `max_seq_length`, and of the run's longer length if it has one.
 
     Both have about as many tokens. A length that gets no step of the run is not evaluated.
     """

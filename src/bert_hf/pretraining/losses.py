@@ -27,22 +27,22 @@ class TaskLosses(NamedTuple):
     rows: Tensor  # (N,) which row of the batch each belongs to
 
     def sums(self, dtype: torch.dtype) -> Tensor:
-        """(3,) sum of the losses, number of labels, number of correct predictions."""
+        """Return (3,) sum of the losses, number of labels, number of correct predictions."""
         return torch.stack([column.sum().to(dtype) for column in self[:3]])
 
     def sums_of_rows(self, count: int, dtype: torch.dtype) -> Tensor:
-        """(B, 3) the same for each of the `count` rows."""
+        """Return (B, 3) the same sums for each of the `count` rows."""
         columns = torch.stack([column.to(dtype) for column in self[:3]], 1)
         return columns.new_zeros(count, 3).index_add_(0, self.rows, columns)
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """float64, or float32 where a device may have none (MPS, XPU): means are then exact to six digits."""
+    """Return float64, or float32 where a device may have none (MPS, XPU): means are then exact to six digits."""
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
 def count_targets(batches: list[dict], device: torch.device) -> Tensor:
-    """(2,) masked tokens and sequence pairs in batches."""
+    """Return (2,) masked tokens and sequence pairs in batches."""
     counts = torch.zeros(2, dtype=torch.int64, device=device)
     for batch in batches:
         for place, name in enumerate(LABELS):
@@ -52,7 +52,7 @@ def count_targets(batches: list[dict], device: torch.device) -> Tensor:
 
 
 def with_masked_positions(inputs: dict) -> dict:
-    """The batch with `masked_positions`, which a stock collator does not send."""
+    """Return the batch with `masked_positions`, which a stock collator does not send."""
     if inputs.get("labels") is None or inputs.get("masked_positions") is not None:
         return inputs
     positions = (inputs["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
@@ -60,7 +60,7 @@ def with_masked_positions(inputs: dict) -> dict:
 
 
 def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
-    """Losses from the full logits of a stock model, at the masked positions (M,) alone."""
+    """Compute losses from the full logits of a stock model, only at the masked positions (M,)."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
     for name, needed in (("prediction_logits", labels), ("seq_relationship_logits", pair_labels)):
@@ -82,7 +82,7 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
 
 
 def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses | None]:
-    """The two tasks of a batch; None for one that has no labels."""
+    """Return the two tasks of a batch; None for a task without labels."""
     tasks: list[TaskLosses | None] = [None, None]
     labels, pair_labels = map(inputs.get, LABELS)
 
@@ -98,7 +98,7 @@ def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses | None]:
 
 
 def row_lengths(inputs: dict) -> Tensor:
-    """(B,) tokens of each row that are not padding."""
+    """Return (B,) tokens of each row that are not padding."""
     if inputs.get("attention_mask") is not None:
         return inputs["attention_mask"].sum(1)
     rows, width = inputs["input_ids"].shape
@@ -106,7 +106,7 @@ def row_lengths(inputs: dict) -> Tensor:
 
 
 def mean_metrics(sums: Sequence[float] | np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Mean losses (nats) and accuracies; a task of which nothing was counted is left out.
+    """Return mean losses (nats) and accuracies; a task without labels is left out.
 
     Args:
         sums: three for each task, as `TaskLosses.sums`.

@@ -12,12 +12,11 @@ from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 
-_OF_A_TASK = ("trained_on", "decision_threshold", "null_score_diff_threshold")  # entries of a configuration
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def planned_config(model_args: ModelArguments) -> BertConfig:
-    """The configuration of the network that is trained; its vocabulary may still be another one."""
+    """Return the configuration of the network that is trained; its vocabulary may still be another one."""
     where = model_args.model_name_or_path
     return config_of_checkpoint(where) if where else config_from_json(model_args.config_name)
 
@@ -25,7 +24,7 @@ def planned_config(model_args: ModelArguments) -> BertConfig:
 def make_model(
     model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BertForPreTraining:
-    """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint."""
+    """Return the network, newly initialized from a model JSON with the tokenizer's vocabulary, or a checkpoint's."""
     set_seed(seed)
     checkpoint = model_args.model_name_or_path
     where = checkpoint or model_args.config_name
@@ -48,9 +47,11 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         **dropout,
     )
 
-    for name in _OF_A_TASK:  # of a fine-tuned model: `predict` would obey them
+    # What fine-tuning recorded, which `predict` would obey
+    stock = BertConfig()
+    for name in model.config.to_dict().keys() - stock.to_dict().keys() - {"position_initializer"}:
         vars(model.config).pop(name, None)
-    model.config.update({name: getattr(BertConfig(), name) for name in ("problem_type", "id2label", "label2id")})
+    model.config.update({name: getattr(stock, name) for name in ("problem_type", "id2label", "label2id")})
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
     return model

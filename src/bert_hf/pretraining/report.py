@@ -19,33 +19,34 @@ from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.pretraining.baselines import perplexity, pretraining_baselines
 from bert_hf.pretraining.card import pretraining_card
 from bert_hf.pretraining.trainer import PreTrainer
-from bert_hf.training import run
-from bert_hf.training.command_line import program
-from bert_hf.training.distributed import end_start, rank0_value
+from bert_hf.training.command import program
+from bert_hf.training.distributed import rank0_value
+from bert_hf.training.evaluate_only import evaluation_run
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
-from bert_hf.training.output_folder import folder_of
+from bert_hf.training.run import Run, describe_machine
 
 
 @dataclass
 class PreTrainingReport(TrainerCallback):
-    """Prints and saves the metrics of a run, together with those of its baselines.
+    """Print and save the metrics of a run and of its baselines.
 
-    As a callback it prints those of the untrained model, since DeepSpeed evaluates only in `train`.
+    As a callback it prints the metrics of the untrained model, since DeepSpeed evaluates only in `train`.
     """
 
     trainer: PreTrainer
+    run: Run
     corpus_args: CorpusArguments
     example_args: ExampleArguments
     corpus: Corpus  # to train on
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
-    def print_start(self, *, resumed: bool) -> None:
-        """Prints banner and corpus report, and measures the baselines, on rank 0 alone. Called by all ranks."""
+    def print_start(self) -> None:
+        """Print banner and corpus report, and measure the baselines, on rank 0 only. Called by all ranks."""
         logger.info(self._banner())
         trainer: Any = self.trainer
         first = trainer.args.process_index == 0
-        if first and not resumed:
+        if first and self.run.checkpoint is None:
             findings = corpus_findings(self.corpus, trainer.processing_class)
             print(*short_report(findings), sep="\n", flush=True)
 
@@ -68,21 +69,19 @@ class PreTrainingReport(TrainerCallback):
             f"{model.num_parameters():,} parameters, vocabulary {model.config.vocab_size:,}\n"
             f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
             f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
-            f"machine: {run.describe_machine(args)}"
+            f"machine: {describe_machine(args)}"
         )
 
-    def save_and_print(self, trained: dict, after: dict, *, push_to: str | None) -> None:
-        """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits."""
+    def save_and_print(self, trained: dict, after: dict) -> None:
+        """Save model, results and card, push if asked, and print held-out metrics, summary and limits."""
         trainer: Any = self.trainer
         args, tokenizer = trainer.args, trainer.processing_class
         card = pretraining_card(args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus)
         card.example = masked_sentence(trainer.eval_dataset, tokenizer)
-        run.finish(
+        self.run.finish(
             trainer,
             trained,
-            identity=trainer.facts["identity"],
             card=card,
-            push_to=push_to,
             metrics={"eval": after | perplexity(after, trainer.eval_dataset, tokenizer)},
             baselines=self.baselines,
         )
@@ -90,8 +89,8 @@ class PreTrainingReport(TrainerCallback):
         if args.process_index == 0:
             report_heldout("after", after, self.baselines, trainer.long_eval_dataset)
             print(trained_line(trainer.state.global_step, trained) + _change(trainer.state.log_history, after))
-            print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
-            model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(folder_of(args)), card.example))
+            print(f"checkpoint: {self.run.folder}", *card.limits, sep="\n", flush=True)
+            model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(self.run.folder), card.example))
             code = f'print(*pipeline("fill-mask", {model})({sentence}), sep="\\n")'
             print("next:", shlex.join([program("python"), "-c", f"from transformers import pipeline; {code}"]))
 
@@ -103,22 +102,21 @@ def evaluate_only(
     evaluation: PreTrainingExamples,
     long: PreTrainingExamples | None,
 ) -> None:
-    """Evaluates a checkpoint on the held-out text without training; saves and prints its metrics."""
-    args.push_to_hub = False
-    folder_of(args).mkdir(parents=True, exist_ok=True)
-    end_start()
+    """Evaluate a checkpoint on the held-out text without training; save and print its metrics."""
+    run = evaluation_run(args)
     trainer = PreTrainer(
         model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer, long_eval_dataset=long
     )
 
     metrics = trainer.evaluate()
     metrics |= perplexity(metrics, evaluation, collator.tokenizer)
-    trainer.save_metrics("eval", metrics, combined=False)
+    with run.writing(public=True):
+        trainer.save_metrics("eval", metrics, combined=False)
     logger.info(f"held out: {format_metrics(metrics)}")
 
 
 def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> str:
-    """A sentence of the first held-out document, of about 20 tokens if there is one, its longest token as [MASK]."""
+    """Return a sentence of the first held-out document, of about 20 tokens if possible, its longest as [MASK]."""
     window, _ = examples.plan(0, 0)
     start, end = window.document_starts[0], window.document_ends[0]
     lengths = np.diff(window.token_offsets[start : end + 1])
@@ -131,7 +129,7 @@ def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenize
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:
-    """Prints held-out metrics "before" or "after" next to the baselines', and a warning if nothing was learned."""
+    """Print held-out metrics "before" or "after" next to the baselines', and a warning if nothing was learned."""
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)
@@ -149,7 +147,7 @@ def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingE
 
 
 def _pairs_text(metrics: dict, baselines: dict) -> str:
-    """Accuracy of the pairs' label, and its distance from the majority class; empty without pairs."""
+    """Return the accuracy of the pairs' label, and its distance from the majority class; empty without pairs."""
     key = next((name for name in baselines if name.startswith("majority_")), None)
     if key is None:
         return ""
@@ -165,7 +163,7 @@ def _pairs_text(metrics: dict, baselines: dict) -> str:
 
 
 def _change(history: list[dict], after: dict) -> str:
-    """`; MLM loss 9.149 → 4.060, NSP accuracy 0.497 → 0.700`; "" where the untrained model was not evaluated."""
+    """Return `; MLM loss 9.149 → 4.060, NSP accuracy 0.497 → 0.700`; "" if the untrained model was not evaluated."""
     before = next((row for row in history if row["step"] == 0 and "eval_mlm_loss" in row), {})
     names = ["eval_mlm_loss", *(name for name in before if name.endswith("accuracy") and "mlm" not in name)]
     changes = [f"{metric_label(name)} {before[name]:.3f} → {after[name]:.3f}" for name in names if name in before]

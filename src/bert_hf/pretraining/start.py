@@ -18,11 +18,11 @@ from bert_hf.models.loading import check_positions
 from bert_hf.pretraining.model import planned_config
 from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.distributed import agree
+from bert_hf.training.evaluate_only import evaluated_checkpoint, use_trained_options
+from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
-from bert_hf.training.output_folder import recorded
-from bert_hf.training.run_checks import check_run, evaluated_checkpoint, use_trained_options
-from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
+from bert_hf.training.run import check_run, recorded
 
 PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 
@@ -34,7 +34,7 @@ def check_pretraining(
     example_args: ExampleArguments,
     args: PreTrainingArguments,
 ) -> Iterator[str]:
-    """The checks of `pretrain.py`, before its text is prepared. Without training, it sets what is evaluated."""
+    """Check the options of `pretrain.py` before its text is prepared. Without training, set the checkpoint."""
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
         use_trained_options(example_args, (recorded(Path(model_args.model_name_or_path)) or {}).get("examples"))
@@ -58,12 +58,12 @@ def check_pretraining(
 
 
 def text_identity(text: tuple[Corpus, Corpus]) -> str:
-    """Of the training and held-out documents."""
+    """Return the identity of the training and held-out text."""
     return "+".join(part.fingerprint[:16] for part in text)
 
 
 def check_held_out(corpus_args: CorpusArguments, where: str | None, text: tuple[Corpus, Corpus]) -> None:
-    """Checks that a run is not evaluated on documents split off text that it may have been trained on."""
+    """Check that a run is not evaluated on documents split off text that it may have been trained on."""
     identity = recorded(Path(str(where)))
     if identity and not corpus_args.validation_file and identity.get("data") != text_identity(text):
         what = "documents would be split off text that it may have been trained on"
@@ -78,7 +78,7 @@ def pretraining_identity(
     example_args: ExampleArguments,
     model_args: ModelArguments,
 ) -> dict:
-    """Settings that identify a pre-training run; logging, saving, workers, ranks and hub are left out."""
+    """Return the settings that identify a pre-training run; logging, saving, workers, ranks and hub are left out."""
     model_settings = {
         key: value
         for key, value in sorted(config.to_dict().items())

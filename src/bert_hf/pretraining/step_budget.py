@@ -23,9 +23,10 @@ from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.pretraining.examples import training_examples
 from bert_hf.pretraining.model import make_model, planned_config
 from bert_hf.pretraining.trainer import PreTrainer
-from bert_hf.training import output_folder, preemption, run
+from bert_hf.training import preemption
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.optimization.optimizers import global_batch_size
+from bert_hf.training.run import choose_precision, recorded_by_this_run
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
@@ -39,8 +40,8 @@ def resolve_steps(
     model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Phase, ...]:
-    """Sets the precision and the number of steps if the command gives neither; returns the run's phases."""
-    run.choose_precision(args, planned_config(model_args).hidden_size)  # first, because it decides the speed
+    """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
+    choose_precision(args, planned_config(model_args).hidden_size)  # first, because it decides the speed
 
     if not args.do_train:
         args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
@@ -75,7 +76,7 @@ def planned_steps(
     model_args: ModelArguments,
     seconds_per_step: Callable[[int], float],
 ) -> int:
-    """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed at each length."""
+    """Return how many steps fit into `args.max_hours`: as recorded, or by the speed at each length."""
     if (recorded := _recorded_steps(args, example_args, model_args)) is not None:
         return recorded
 
@@ -110,8 +111,8 @@ def planned_steps(
 def _recorded_steps(
     args: PreTrainingArguments, example_args: ExampleArguments, model_args: ModelArguments
 ) -> int | None:
-    """The number of steps of the run in the output folder, if it was planned for the same hours and the same work."""
-    identity = rank0_value(output_folder.recorded_by_this_run(args))
+    """Return the number of steps of the run in the output folder, if it was planned for the same hours and work."""
+    identity = rank0_value(recorded_by_this_run(args))
     if not identity or identity.get("max_hours") != args.max_hours:
         return None
 
@@ -130,7 +131,7 @@ def _seconds_per_step(
     tokenizer: PreTrainedTokenizerBase,
     length: int,
 ) -> float:
-    """Measures a temporary model that makes some steps at a length. Called by all ranks together."""
+    """Measure a temporary model that makes some steps at a length. Called by all ranks together."""
     # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in the
     # run.
     phases = (Phase(example_args.max_seq_length, 0), Phase(length, None))
@@ -152,7 +153,7 @@ class _TrialTrainer(PreTrainer):
 
 
 def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:
-    """The same layout, but nothing is evaluated, logged, saved or reported."""
+    """Return arguments of the same layout, but nothing is evaluated, logged, saved or reported."""
     trial = copy.copy(args)
     trial.output_dir = folder
     trial.max_steps = 60
@@ -166,7 +167,7 @@ def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArgu
 
 
 class _StepTimer(TrainerCallback):
-    """Ends a trial when its speed is known: after 60 steps, or at least three that took 20 s without the first."""
+    """End a trial when its speed is known: after 60 steps, or at least three that took 20 s without the first."""
 
     def __init__(self):
         self.ends: list[float] = []

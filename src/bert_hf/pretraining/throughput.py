@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 
 class Throughput:
-    """Accumulates time, tokens and FLOPs of training, per log line and for the whole run.
+    """Accumulate time, tokens and FLOPs of training, per log line and for the whole run.
 
     The clock runs during training, but not during evaluation, saving, or measuring the peak.
 
@@ -23,7 +23,7 @@ class Throughput:
         self.reset()
 
     def reset(self) -> None:
-        """Sets all sums to zero; the clock is not stopped."""
+        """Set all sums to zero; the clock is not stopped."""
         self.seconds = 0.0  # since the last log line
         self.whole_run = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
 
@@ -31,7 +31,7 @@ class Throughput:
         self._running_since = time.perf_counter()
 
     def read_clock(self) -> None:
-        """Adds the time since the clock was last read, if it runs."""
+        """Add the time since the clock was last read, if it runs."""
         if self._running_since is not None:
             now = time.perf_counter()
             self.seconds += now - self._running_since
@@ -39,7 +39,7 @@ class Throughput:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Context manager: pauses the clock."""
+        """Context manager: pause the clock."""
         self.read_clock()
         was_running = self._running_since is not None
         self._running_since = None
@@ -50,7 +50,7 @@ class Throughput:
                 self.start()
 
     def end_line(self, tokens: float, flops: float) -> dict[str, float]:
-        """Speed since the last log line, up to the last `read_clock`; tokens and FLOPs are those of all ranks."""
+        """Return the speed from the last log line to the last `read_clock`; tokens and FLOPs of all ranks."""
         seconds, self.seconds = self.seconds, 0.0
         for name, value in (("seconds", seconds), ("tokens", tokens), ("flops", flops)):
             self.whole_run[name] += value

@@ -38,16 +38,17 @@ from bert_hf.pretraining.losses import (
 )
 from bert_hf.pretraining.throughput import Throughput
 from bert_hf.training.checkpoints.trainer_state import load_logs
-from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
+from bert_hf.training.patching import replaced_attributes
+from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 _LOG_LINES = 50  # of a run whose --logging_steps is not given
 
 
 def is_numbered(dataset: Any) -> bool:
-    """True for `PreTrainingExamples`: the run is then one sequence of examples, each addressed by its number."""
+    """Return True for `PreTrainingExamples`: the run is then one sequence of numbered examples."""
     return hasattr(dataset, "window_length")
 
 
@@ -69,21 +70,31 @@ class PreTrainer(ResumableTrainer):
     ranks. (The usual mean of means weights a token by the number of masked tokens in its micro-batch.)
 
     Args:
-        model, args, more, named: as for `Trainer`; `PreTrainingArguments` have the paper's optimizer as default.
+        model, args, data_collator, train_dataset, more, named: as for `Trainer`; by default `PreTrainingArguments`
+            have the paper's optimizer.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
     """
+
+    loss_is_scaled_for_ga = True  # `compute_loss` returns a share of the loss of the global batch
 
     def __init__(
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TrainingArguments | None = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
         *more: Any,
         long_eval_dataset: Any = None,
         **named: Any,
     ):
-        args = copy.copy(args)  # what is resolved here is this trainer's: another one may be given the same object
-        super().__init__(model, args, *more, **named)
+        args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
+        self._numbered = is_numbered(train_dataset)
+        # Trainer asks a dataset for its length, which would open text that was already trained on
+        checked = None if self._numbered else train_dataset
+        super().__init__(model, args, data_collator, checked, *more, **named)
+        self.train_dataset = train_dataset
+        self.model_accepts_loss_kwargs = False  # `count_items` counts
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
@@ -92,7 +103,6 @@ class PreTrainer(ResumableTrainer):
         self.long_eval_dataset = long_eval_dataset
         self._long_loaders: dict = {}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
-        self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
         use_log_lines(self)
@@ -109,7 +119,7 @@ class PreTrainer(ResumableTrainer):
         )  # fmt: skip
 
     def _resolve_options(self) -> None:
-        """Rejects options without effect here, and sets those that follow from the dataset."""
+        """Reject options without effect here, and set options that follow from the dataset."""
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
@@ -128,7 +138,7 @@ class PreTrainer(ResumableTrainer):
 
     @property
     def _objective(self) -> Objective:
-        """Of the examples; next-sentence prediction for a dataset of ready rows."""
+        """The objective of the examples; next-sentence prediction for a dataset of ready rows."""
         dataset = self.eval_dataset if self.train_dataset is None else self.train_dataset
         return getattr(dataset, "objective", OBJECTIVES[True])
 
@@ -138,14 +148,6 @@ class PreTrainer(ResumableTrainer):
         return self.state.global_step * global_batch_size(self.args)
 
     # ---- data
-
-    def _validate_args(self) -> None:
-        """Hides a numbered dataset from the stock check of its length, which would open text already trained on."""
-        dataset = self.train_dataset
-        if self.args.max_steps > 0 and is_numbered(dataset):
-            self.train_dataset = None
-        super()._validate_args()
-        self.train_dataset = dataset
 
     def begin_new_run(self) -> None:
         super().begin_new_run()
@@ -202,7 +204,7 @@ class PreTrainer(ResumableTrainer):
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
-        """True where DDP has to search each graph for weights without a gradient, such as the pooler without pairs.
+        """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs.
 
         Trainer decides by activation checkpointing instead: with it DDP does not search and raises, without it DDP
         needlessly walks the graph of every step. Only reentrant checkpointing forbids the search.
@@ -214,15 +216,15 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
+        """Run one micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short phase.
 
         So the global batch and the memory stay the same in both phases. The loss is a sum, so it can be computed in
         pieces.
         """
-        run_piece = functools.partial(exact_training_step, self, super().forward_backward, model)
+        run_piece = functools.partial(super().forward_backward, model)
         pieces = self._split(inputs)
         if self._fast_path.is_due:
-            self._fast_path.choose(self.network, self._prepare_inputs(pieces[0]))
+            self._fast_path.choose(self.network, self.on_device(pieces[0]))
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -238,7 +240,7 @@ class PreTrainer(ResumableTrainer):
         return total + run_piece(pieces[-1], num_items_in_batch)
 
     def _split(self, inputs: dict) -> list[dict]:
-        """Pieces of a micro-batch; the same number on every rank, because it depends on the phase and not the rows."""
+        """Return the pieces of a micro-batch; their number depends on the phase, so it is the same on every rank."""
         if not self._numbered or "input_ids" not in inputs:
             return [inputs]
         phases = self.train_dataset.phases
@@ -254,14 +256,14 @@ class PreTrainer(ResumableTrainer):
         batches = epoch_iterator if self._numbered else without_repeated_rows(self, epoch_iterator)
         return super().get_batch_samples(batches, num_batches, device)
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
-        """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(count_targets(batch_samples, device))
+    def count_items(self, batches: list[dict]) -> Tensor:
+        """Return (2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
+        return self.sum_over_ranks(count_targets(batches, self.args.device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
-        """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
+        """Return this micro-batch's share of the step's loss, times the world size: DDP divides gradients by it."""
         if num_items_in_batch is None:
-            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+            num_items_in_batch = self.count_items([inputs])
         inputs = with_masked_positions(inputs)
         losses = self._forward_losses(model, inputs)
         tasks = by_task(inputs, losses)
@@ -274,7 +276,7 @@ class PreTrainer(ResumableTrainer):
         return (loss, losses) if return_outputs else loss
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
-        """Losses of each masked token and each pair of a batch that has `masked_positions`."""
+        """Return the losses of each masked token and each pair of a batch that has `masked_positions`."""
         if self._has_own_losses and inputs.get("masked_positions") is not None:
             return model(**inputs, losses_only=True)
 
@@ -283,13 +285,13 @@ class PreTrainer(ResumableTrainer):
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
     def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
-        """As a step computes them, for the check of the fast path; nothing is counted."""
+        """Compute losses as a step does, for the check of the fast path; nothing is counted."""
         with self.compute_loss_context_manager(), self.accelerator.autocast():
             return self._forward_losses(model, with_masked_positions(inputs))
 
     @torch.no_grad()
     def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses | None]) -> None:
-        """Losses, correct predictions and lengths of a micro-batch, for the next line of the log."""
+        """Add losses, correct predictions and lengths of a micro-batch to the next line of the log."""
         dtype = self._log_sums.dtype
         lengths = row_lengths(inputs)
         sums = [self._log_sums.new_zeros(3) if task is None else task.sums(dtype) for task in tasks]
@@ -307,7 +309,7 @@ class PreTrainer(ResumableTrainer):
             return {**metrics, **long}
 
     def _evaluate_long(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
-        """Losses and accuracies of the long held-out examples, where the run has reached their length, or is over.
+        """Evaluate the long held-out examples, where the run has reached their length, or is over.
 
         A batch has as many tokens as one of the usual examples.
         """
@@ -331,11 +333,11 @@ class PreTrainer(ResumableTrainer):
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """Sums (B, 6) of each example, three for each task, in place of its logits.
+        """Return (B, 6) sums of each example, three for each task, in place of its logits.
 
-        Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
+        Per example, so that the rows that accelerate repeats to fill the last batch of several ranks can be dropped.
         """
-        inputs = with_masked_positions(self._prepare_inputs(inputs))
+        inputs = with_masked_positions(self.on_device(inputs))
         if self._fast_path.is_due:
             self._fast_path.choose(self.network, inputs)
         with self.compute_loss_context_manager():
@@ -359,13 +361,13 @@ class PreTrainer(ResumableTrainer):
         return output._replace(metrics={**(output.metrics or {}), **metrics})
 
     def _means(self, sums) -> dict[str, float]:
-        """Metrics from the sums of both tasks; the label's are named by the objective of the examples."""
+        """Return metrics from the sums of both tasks; the label's are named by the objective of the examples."""
         return mean_metrics(sums, ("mlm", self._objective.metric))
 
     # ---- log
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds both losses, both accuracies, speed and MFU to the training lines, and the true epoch to all."""
+        """Add both losses, both accuracies, speed and MFU to the training lines, and the true epoch to all."""
         if "loss" in logs:
             logs.update(self._end_log_line())
         elif "train_runtime" in logs:
@@ -391,7 +393,7 @@ class PreTrainer(ResumableTrainer):
         return 0  # computed from the sums for each line of the log; the stock method visits all modules every step
 
     def _measure_peak_flops(self) -> float:
-        """FLOP/s of this rank's device in products of this run's precision and shapes."""
+        """Measure the FLOP/s of this rank's device in products of this run's precision and shapes."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
         dtype = precision.get(str(self.accelerator.mixed_precision)) or next(self.model.parameters()).dtype
         longest = self.model.config.max_position_embeddings

@@ -26,20 +26,20 @@ from bert_hf.errors import (
     is_first_of_host,
     print_error,
 )
-from bert_hf.training.exact_backward import replaced_attributes
-from bert_hf.training.run_fingerprint import describe, differences
+from bert_hf.training.identity import describe, differences
+from bert_hf.training.patching import replaced_attributes
 
 T = TypeVar("T")
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """A seed for what each rank draws independently, such as dropout: different for every rank and every run seed."""
+    """Return the seed of the draws that differ between ranks, such as dropout; another one for every run seed."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
 @contextlib.contextmanager
 def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
-    """Context manager: gives all ranks the same global generator, from which a shuffled dataset's order is drawn.
+    """Context manager: give all ranks the same global generator, from which a shuffled dataset's order is drawn.
 
     Without it, a second `train` would find the ranks' generators in different states.
     """
@@ -52,7 +52,7 @@ def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
 
 
 def engine_of(model: Any, ranks: int) -> str:
-    """The engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none.
+    """Return the engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none.
 
     Raises:
         InputError: the launcher asks for another engine, which accelerate has ignored without a word.
@@ -78,14 +78,14 @@ def engine_of(model: Any, ranks: int) -> str:
 
 
 def shard_on_cpu(args: TrainingArguments) -> None:
-    """Makes accelerate shard on CPU ranks as it does on GPUs; it ignores the settings of FSDP there."""
+    """Make accelerate shard on CPU ranks as it does on GPUs; it ignores the settings of FSDP there."""
     state: Any = args.distributed_state
     if shards_weights() and state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type = DistributedType.MULTI_GPU  # the engines that FSDP may replace
 
 
 def arrange_buckets(model: Any) -> None:
-    """Makes DDP arrange its buckets of gradients before the first step: it does so after its first backward.
+    """Make DDP arrange its buckets of gradients before the first step: it does so after its first backward.
 
     From three ranks on, the order in which a gradient is summed depends on its place in a bucket, so that the first
     step of a resumed run would be rounded otherwise than the same step of an uninterrupted one.
@@ -111,10 +111,10 @@ class Ranks:
         self._group = dist.new_group(backend="gloo", timeout=timeout) if count > 1 else None
 
     def begin_agreement(self, requests: Callable[[], Sequence[float]]) -> Callable[[], Sequence[float]]:
-        """Begins to agree on the maximum over all ranks of each request; what it returns gives the result.
+        """Begin to agree on the maximum over all ranks of each request, and return a function that gives the result.
 
-        Ranks read their requests now, so that the result is there when it is asked for a step later. A single rank
-        agrees with nobody: its requests are read when the result is.
+        Ranks read their requests now, so that the result is there when it is asked for a step later. With one rank
+        there is nothing to agree on: its requests are read with the result.
         """
         if self._group is None:
             return requests
@@ -129,11 +129,11 @@ class Ranks:
         return result
 
     def any(self, mine: bool) -> bool:
-        """True if it is true on any rank."""
+        """Return True if it is true on any rank."""
         return bool(self.begin_agreement(lambda: [mine])()[0])
 
     def gather(self, mine: object) -> list:
-        """The values of all ranks, in the order of ranks."""
+        """Return the values of all ranks, in the order of ranks."""
         if self._group is None:
             return [mine]
         values: list = [None] * self.count
@@ -141,7 +141,7 @@ class Ranks:
         return values
 
     def agree(self, value: Any = None, *, error: BaseException | None = None, remedy: str | None = None) -> list:
-        """The values of all ranks. An error of one ends all: the first rank of each host prints it.
+        """Return the values of all ranks. An error of one ends all: the first rank of each host prints it.
 
         Args:
             remedy: what to do if the values differ; None: they may.
@@ -166,7 +166,7 @@ class Ranks:
         raise RunInterrupted(lines[0], code, report=False)
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
-        """Runs `action` on all ranks, returns what it returns on each, and raises everywhere if it fails on one.
+        """Run `action` on all ranks and return the results of all; raise on all if it fails on one.
 
         So no rank waits in a collective call for a rank that has already failed.
         """
@@ -178,7 +178,7 @@ class Ranks:
 
 
 def _error_lines(outcomes: list[tuple], remedy: str | None) -> list[str]:
-    """One line for each error and host; host and rank are left out where all ranks have failed."""
+    """Return one line for each error and host; host and rank are left out where all ranks have failed."""
     lines: dict[tuple[str, str], str] = {}
     _, first_value, first_line, _ = outcomes[0]
     for rank, (host, value, line, _) in enumerate(outcomes):
@@ -193,14 +193,14 @@ def _error_lines(outcomes: list[tuple], remedy: str | None) -> list[str]:
     return list(lines.values())
 
 
-# ---- the start of a run: until it is over, ranks call each other by `agree` alone, so one that fails joins the next
+# ---- the start of a run: until it is over, ranks call each other only by `agree`, so one that fails joins the next
 
 _start: Ranks | None = None
 _start_is_over = False
 
 
 def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, error: Exception | None = None) -> list:
-    """`Ranks.agree` in the start of a run; the first call sets the timeout (seconds) of all."""
+    """Call `Ranks.agree` in the start of a run; the first call sets the timeout (seconds) of all."""
     global _start
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [value]
@@ -214,19 +214,19 @@ def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, er
 
 
 def rank0_value(value: Any) -> Any:
-    """The value of rank 0, on all ranks."""
+    """Return the value of rank 0, on all ranks."""
     return agree(value)[0]
 
 
 def end_start() -> None:
-    """The last agreement of a start: from here on ranks call each other in training."""
+    """Agree for the last time in a start: from here on ranks call each other in training."""
     global _start_is_over
     agree()
     _start_is_over = _start is not None
 
 
 def fail_on_all_ranks(error: Exception) -> None:
-    """Reports an error in the start of a run on every host, and ends all ranks."""
+    """Report an error in the start of a run on every host, and end all ranks."""
     if _start_is_over or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return
     with contextlib.suppress(RuntimeError):  # the others do not come

@@ -11,7 +11,7 @@ from bert_hf.console import logger
 
 
 class LogLines(TrainerCallback):
-    """Logs a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.
+    """Log a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.
 
     step  500 of 1,500  loss  6.512  MLM accuracy 0.071  NSP accuracy 0.514   3,021 tokens/s  about 4 min left
     eval  500 of 1,500  loss  6.435  MLM loss  5.743  NSP loss  0.692  MLM accuracy 0.083  NSP accuracy 0.521
@@ -40,7 +40,7 @@ class LogLines(TrainerCallback):
             logger.info(f"eval {place}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
-        """`about 12 min left`, if the rest is as fast as the steps so far, evaluations included."""
+        """Return `about 12 min left`, if the rest is as fast as the steps so far, evaluations included."""
         done = max(1, state.global_step - self._first_step)
         seconds = (time.monotonic() - self._began) / done * (state.max_steps - state.global_step)
         if seconds >= 5400:
@@ -53,7 +53,7 @@ class LogLinesAboveBar(LogLines, ProgressCallback):
 
 
 def _progress(logs: dict) -> str:
-    """Columns of a training line: the loss, the accuracies, and the speed or the epoch."""
+    """Return the columns of a training line: the loss, the accuracies, and the speed or the epoch."""
     names = [name for name in logs if name == "loss" or name.endswith("accuracy")]
     if (speed := logs.get("train_tokens_per_second")) is not None:
         pace = f"{speed:7,.0f} tokens/s"
@@ -63,7 +63,7 @@ def _progress(logs: dict) -> str:
 
 
 def format_metrics(metrics: dict) -> str:
-    """`loss  6.435  MLM loss  5.743  MLM accuracy 0.083`: the losses come first, run times and epoch are left out."""
+    """Return `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`: losses first, without run times and epoch."""
     left_out = ("_runtime", "_per_second", "epoch")
     names = [name for name in metrics if not name.endswith(left_out)]
 
@@ -75,13 +75,13 @@ def format_metrics(metrics: dict) -> str:
 
 
 def metric_label(name: str) -> str:
-    """`MLM loss` for `eval_mlm_loss`."""
+    """Return `MLM loss` for `eval_mlm_loss`."""
     label = name.removeprefix("eval_").replace("_", " ")
     return re.sub(r"\b(mlm|nsp|sop|f1)\b", lambda match: match[0].upper(), label)
 
 
 def trained_line(steps: int, trained: dict) -> str:
-    """`trained: 1,500 steps, 3.4 min since the last start, 41,000 tokens/s`: the speed is that of the whole run."""
+    """Return `trained: 1,500 steps, 3.4 min since the last start, 41,000 tokens/s`, the speed of the whole run."""
     seconds = trained["train_runtime"]
     time = f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
     text = f"trained: {steps:,} steps, {time} since the last start"
@@ -91,7 +91,7 @@ def trained_line(steps: int, trained: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replaces Trainer's printing callback; progress bars are shown only in a terminal."""
+    """Replace Trainer's printing callback; progress bars are shown only in a terminal."""
     for kind in (PrinterCallback, ProgressCallback, LogLines):
         trainer.remove_callback(kind)
     bar = sys.stderr.isatty() and not trainer.args.disable_tqdm
@@ -100,7 +100,7 @@ def use_log_lines(trainer: Trainer) -> None:
 
 
 def print_summary(trainer: Trainer) -> dict[str, float]:
-    """Evaluates a trained model, prints how long it trained and its held-out metrics, and returns these."""
+    """Evaluate a trained model, print how long it trained and its held-out metrics, and return these."""
     trained = next(row for row in reversed(trainer.state.log_history) if "train_runtime" in row)
     metrics = trainer.evaluate()
     if trainer.is_world_process_zero():

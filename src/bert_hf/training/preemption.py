@@ -46,7 +46,7 @@ _parent: int | None = None  # process number of the launcher, inside `handle_sig
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[None]:
-    """SIGTERM, SIGINT, SIGUSR1, SIGHUP and the launcher's death (Linux) raise `RunInterrupted` inside.
+    """Context manager: SIGTERM, SIGINT, SIGUSR1, SIGHUP and the launcher's death (Linux) raise `RunInterrupted`.
 
     `accelerate launch` with one process dies of a signal at once and forwards nothing, so the kernel is asked to
     report its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing is changed.
@@ -102,7 +102,7 @@ def _on_signal(number: int, frame) -> None:
 
 
 def _watch_signals(reader: int) -> None:
-    """Ends the process where Python cannot handle a signal, because a call in the start waits for other ranks."""
+    """End the process where Python cannot handle a signal, because a call in the start waits for other ranks."""
     with open(reader, "rb", buffering=0) as pipe:
         while number := pipe.read(1):
             command_goes_on = not select.select([pipe], [], [], _PATIENCE)[0]  # its end closes the pipe
@@ -118,7 +118,7 @@ os.register_at_fork(after_in_child=lambda: _parent is None or signal.set_wakeup_
 
 
 def _report_launcher_death() -> None:
-    """Asks the kernel for a SIGTERM when the launcher dies."""
+    """Ask the kernel for a SIGTERM when the launcher dies."""
     if sys.platform != "linux" or not was_launched():
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -128,13 +128,13 @@ def _report_launcher_death() -> None:
 
 
 def shutdown_requested() -> str | None:
-    """The signal that asked this process to end, or None."""
+    """Return the signal that asked this process to end, or None."""
     return _requested_by
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Context manager: only records signals; the caller polls `shutdown_requested()` and ends when its state is saved.
+    """Context manager: only record signals; the caller polls `shutdown_requested()` and ends when its state is saved.
 
     After an exception signals remain deferred, because the process is ending already: torchrun signals the remaining
     ranks as soon as the first one has ended.
@@ -153,7 +153,7 @@ _began = time.monotonic()  # when this process imported the module
 
 
 def seconds_running() -> float:
-    """Seconds since this process began."""
+    """Return the seconds since this process began."""
     return time.monotonic() - _began
 
 
@@ -166,14 +166,14 @@ class TimeLimit:
         self.evaluation_seconds = 0.0  # of the latest evaluation
 
     def begin(self, hours_before: float = 0.0) -> None:
-        """Begins a run, or goes on with one. In a program of one's own, what was done before it does not count."""
+        """Begin a run, or go on with one. In a program of one's own, the time before it does not count."""
         self.hours_before = hours_before - (0.0 if _parent is not None else seconds_running() / 3600)
 
     def hours_spent(self) -> float:
         return self.hours_before + seconds_running() / 3600
 
     def is_over(self) -> bool:
-        """True where only the final evaluation and saving still fit."""
+        """Return True where only the final evaluation and saving still fit."""
         reserved = (1.2 * self.evaluation_seconds + 10) / 3600
         return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
 
@@ -182,7 +182,7 @@ class TimeLimit:
 
 
 def interruption(step: int, folder: Path) -> RunInterrupted:
-    """The exception that ends a run after a step that is in a checkpoint."""
+    """Return the exception that ends a run after a step that is in a checkpoint."""
     reason = shutdown_requested() or "another rank was asked to"
     where = f"after step {step}, which is saved in {folder}/checkpoint-{step}"
     return RunInterrupted(f"{reason}, {where}; the same command resumes from it", STOPPED)
@@ -204,7 +204,7 @@ def explain_start() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) -> Iterator[None]:
-    """Converts a lost worker, a lost rank, and reportable errors of ranks other than 0 into `RunInterrupted`."""
+    """Context manager: turn a lost worker, a lost rank, and errors of ranks other than 0 into `RunInterrupted`."""
     try:
         yield
     except Exception as error:
@@ -225,7 +225,7 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
 
 
 def _is_lost_worker(error: Exception, workers: int) -> bool:
-    """True where a data loader's worker died: torch noticed it, or the pipe to the worker is broken."""
+    """Return True where a data loader's worker died: torch noticed it, or the pipe to the worker is broken."""
     text = str(error)
     noticed = "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text)
     return noticed or (workers > 0 and isinstance(error, ConnectionError | EOFError))

@@ -1,11 +1,26 @@
 """transformers' Trainer with verified checkpoints, exact resume and graceful shutdown.
 
-What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpoint_files.py`, signals and lost
-processes in `preemption.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
-The private methods of Trainer that are overridden or called are listed in `tests/training/test_transformers_hooks.py`.
+The call chain of one optimizer step. Unmarked methods are ours (`PreTrainer` and `FineTuner` override those named in
+parentheses), `Trainer.…` is transformers/trainer.py:
+
+    train                               chooses the checkpoint, defers signals
+      Trainer.train                     the loop over epochs
+        _run_epoch → Trainer._run_epoch     the loop over steps
+          get_batch_samples             the micro-batches of the step; counts its labels (count_items)
+          training_step                 for each micro-batch:
+            forward_backward              (PreTrainer: long examples in several pieces)
+              Trainer.training_step
+                _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
+                accelerator.backward            the gradient
+          _get_grad_norm                stops the run before an update that is not finite
+          optimizer.step, lr_scheduler.step
+          _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
+
+The contents of a checkpoint are in `trainer_state.py`, its folder in `checkpoint_files.py`, signals and lost processes
+in `preemption.py`, the non-finite guard in `nonfinite.py`, and the agreement of ranks in `distributed.py`.
+`tests/training/test_transformers_hooks.py` lists the private methods of Trainer that are overridden or called.
 """
 
-import copy
 import functools
 import importlib
 import time
@@ -16,11 +31,11 @@ from typing import Any, NoReturn
 
 import torch
 import transformers
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainerState
-from transformers.trainer_callback import ExportableState
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
@@ -29,7 +44,20 @@ from bert_hf.console import logger
 from bert_hf.data.examples.samplers import LengthGroups, set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
-from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
+from bert_hf.training.checkpoints.checkpoint_files import Part, RunCheckpoints, write_now
+from bert_hf.training.checkpoints.trainer_state import (
+    OPTIMIZER,
+    SCALER,
+    SCHEDULER,
+    EngineFiles,
+    ModelFiles,
+    ProgressFile,
+    StateFile,
+    fp32_weights,
+    optimizer_state,
+    rank_file,
+    rank_state,
+)
 from bert_hf.training.distributed import (
     Ranks,
     arrange_buckets,
@@ -38,10 +66,10 @@ from bert_hf.training.distributed import (
     seed_of_rank,
     shard_on_cpu,
 )
-from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
 from bert_hf.training.optimization.schedules import make_schedule
+from bert_hf.training.patching import replaced_attributes
 from bert_hf.training.preemption import TimeLimit
 
 
@@ -113,42 +141,51 @@ class ResumableTrainer(Trainer):
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, without what wraps it for ranks or compilation."""
+        """The model itself, without its wrappers for ranks or compilation."""
         unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         return unwrapped
 
     def sum_over_ranks(self, values: Tensor) -> Tensor:
-        """Sums of a tensor over all ranks, on each of them."""
+        """Return the sum of a tensor over all ranks, on each of them."""
         summed: Any = self.accelerator.reduce(values, "sum") if self.args.world_size > 1 else values
         return summed
+
+    def on_device(self, batch: dict) -> dict[str, Any]:
+        """Return a batch with its tensors on this rank's device."""
+        moved: Any = send_to_device(batch, self.args.device)
+        return moved
 
     # ---- What a subclass may add
 
     def begin_at(self, checkpoint: str) -> None:
-        """Before data loaders are made: reads what a subclass has to know of the checkpoint."""
+        """Read what a subclass needs from the checkpoint; called before data loaders are made."""
 
     def begin_new_run(self) -> None:
-        """Before a run that starts at its first step: forgets what an earlier `train` of this trainer has left."""
+        """Forget what an earlier `train` of this trainer left; called before a run that starts at its first step."""
         self._saved_step = 0
         self._time_limit.begin()
 
+    def count_items(self, batches: list[dict]) -> Tensor | None:
+        """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
+        return None
+
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Loss and gradient of one micro-batch."""
+        """Compute loss and gradient of one micro-batch."""
         return super().training_step(model, inputs, num_items_in_batch)
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Metrics of `evaluate`."""
+        """Return the metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def is_last_step_of_epoch(self) -> bool:
         return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
 
     def log_state(self) -> dict:
-        """Entries for a checkpoint of what the next line of the log needs."""
+        """Return the entries of a checkpoint that the next line of the log needs."""
         return {}
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restores `log_state`: of this rank, or of all ranks that wrote the checkpoint."""
+        """Restore `log_state`: of this rank, or of all ranks that wrote the checkpoint."""
 
     # ---- train
 
@@ -176,10 +213,10 @@ class ResumableTrainer(Trainer):
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
 
     def _begin_training(self) -> None:
-        """Called by Trainer before the first step.
+        """Seed each rank and restore the state of the checkpoint; called by Trainer before the first step.
 
-        Seeds every rank except the first differently: Trainer seeds all alike, so dropout would draw the same
-        masks on each. A resumed run restores the generators of its checkpoint after that.
+        Trainer seeds all ranks alike, so dropout would draw the same masks on each. A resumed run restores the
+        generators of its checkpoint after that.
         """
         engine = engine_of(self.model_wrapped, self.args.world_size)
         if engine != "none":
@@ -192,7 +229,7 @@ class ResumableTrainer(Trainer):
             self._restore_resume_state(self._resumed_from)
 
     def _prepare_for_training(self, *args, **kwargs):
-        """Under FSDP2, keeps the tied embeddings and everything outside the layers in one group, that of the model.
+        """Keep, under FSDP2, the tied embeddings and everything outside the layers in the group of the model.
 
         accelerate puts the tied input and output embeddings in a separate group, and leaves the bias that the
         output shares with BERT's masked-LM head in another: torch then refuses the first step.
@@ -209,9 +246,9 @@ class ResumableTrainer(Trainer):
             super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
-        """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
+        """Keep the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
         self._checkpoints.finish()
-        self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds that of one rank
+        self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds this rank's only
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
@@ -227,27 +264,25 @@ class ResumableTrainer(Trainer):
         return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
-        """The micro-batches of a step. Before it, ranks begin the only agreement of the step, which is read after it.
+        """Return the micro-batches of a step and the number of items in them.
 
-        So no rank waits for the others; what one asks for during a step, all do after the next.
+        Ranks begin the only agreement of the step here, and read it after the step. So no rank waits for the others;
+        what one asks for during a step, all do after the next.
         """
         self._agreement = self._ranks.begin_agreement(self._requests)
-        return super().get_batch_samples(epoch_iterator, num_batches, device)
+        batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
+        items = self.count_items(batches)
+        return batches, count if items is None else items
 
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """One micro-batch of Trainer's loop, with the loss of `compute_loss` recorded.
-
-        The calls: training_step → forward_backward (where a subclass may split the rows or replace backward) →
-        Trainer.training_step → _recorded_loss → compute_loss of the subclass → backward. After the last micro-batch
-        of a step, `_get_grad_norm` checks them.
-        """
+        """Run one micro-batch of Trainer's loop, and record the loss of `compute_loss` (see the top of this file)."""
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
             return self.forward_backward(model, inputs, num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
-        """Calls `compute_loss`, whichever class defines it, and records its loss."""
+        """Call `compute_loss`, whichever class defines it, and record its loss."""
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
         loss = self._finite.record_loss(loss)
@@ -270,7 +305,7 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ) -> None:
-        """Logs, evaluates and saves as Trainer does, and ends the run where the ranks have agreed to (`_requests`).
+        """Log, evaluate and save as Trainer does, and end the run where the ranks have agreed to (`_requests`).
 
         After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
         may ask for an evaluation. Saving and ending wait for the second call, so that no checkpoint lies between both.
@@ -309,10 +344,7 @@ class ResumableTrainer(Trainer):
             self._save_and_end(trial)
 
     def _requests(self) -> tuple[bool, ...]:
-        """What this rank asks of all: to end because of a signal, to save, to stop because time is over.
-
-        And to end because a checkpoint could not be written.
-        """
+        """Return what this rank asks of all: stop (signal), save, stop (time is over), stop (a save failed)."""
         minutes = getattr(self.args, "save_minutes", 0)
         waited = (time.monotonic() - self._saved_at) / 60
         save = bool(minutes) and waited >= minutes
@@ -320,7 +352,7 @@ class ResumableTrainer(Trainer):
         return asked, save, self._time_limit.is_over(), self._checkpoints.failed()
 
     def _save_and_end(self, trial) -> NoReturn:
-        """Ends the run because a signal asked one of the ranks to. Called by all of them."""
+        """End the run because a signal asked one of the ranks to. Called by all of them."""
         if not self._is_saved():
             self._save_checkpoint(self.model_wrapped, trial)
         self._checkpoints.finish()
@@ -330,7 +362,7 @@ class ResumableTrainer(Trainer):
         return self._saved_step == self.state.global_step
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """`train_loss` is that of the whole run, not of the steps since it was resumed."""
+        """Log; `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(1, self.state.global_step)
         super().log(logs, start_time)
@@ -338,7 +370,7 @@ class ResumableTrainer(Trainer):
     # ---- evaluation
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
+        """Return whether an evaluation is the best so far; its weights are then saved regardless of --save_steps."""
         better = super()._determine_best_metric(metrics, trial)
         self.control.should_save |= better and self.args.load_best_model_at_end
         return better
@@ -353,31 +385,37 @@ class ResumableTrainer(Trainer):
     # ---- writing a checkpoint
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
-        """16-bit autocast under FSDP2: accelerate wraps the forward pass in it under every other engine alone."""
+        """Return 16-bit autocast under FSDP2, the only engine under which accelerate does not apply it itself."""
         if self.accelerator.is_fsdp2:
             return self.accelerator.autocast()
         return super().autocast_smart_context_manager(cache_enabled)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Weights are fp32, whatever an engine computes in: the stock method saves DeepSpeed's 16-bit copies."""
-        weights = trainer_state.fp32_weights(self.network) if self.is_deepspeed_enabled else None
-        if weights is None:
-            super().save_model(output_dir, _internal_call)
-        else:
-            self._save(output_dir, weights)
+        """Save weights, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
+        write_now(self._model_files(), Path(output_dir or self.args.output_dir))
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
-        if self.args.should_save:
-            weights = trainer_state.copy_weights(self.network, state_dict)
-            self._write_model(weights, self.state.global_step, output_dir or self.args.output_dir)
-
-    def _write_model(self, weights: dict[str, Tensor], step: int, folder: str) -> None:
+    def _model_files(self) -> ModelFiles:
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        trainer_state.save_model(self.network, Path(folder), weights, step=step, tokenizer=tokenizer)
+        return ModelFiles(self.network, tokenizer, self.state.global_step, self._gather_weights)
+
+    def _gather_weights(self) -> dict[str, Tensor] | None:
+        """Return all weights in fp32, gathered from the ranks where they are sharded; None on ranks that save nothing.
+
+        Called by all ranks. (The stock method saves the 16-bit copies that DeepSpeed computes with.)
+        """
+        weights: Any
+        if self.is_deepspeed_enabled:
+            weights = fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
+        elif self.is_fsdp_enabled:
+            weights = self.accelerator.get_state_dict(self.model)
+        else:
+            weights = self.network.state_dict()
+        return weights if self.args.should_save else None
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        """Copies all that a checkpoint holds; a thread writes it while training continues.
+        """Copy the parts of a checkpoint; a thread writes them while training continues.
 
         DeepSpeed writes its state itself, and a callback with `on_save` may read the checkpoint: then all wait.
         """
@@ -395,7 +433,7 @@ class ResumableTrainer(Trainer):
         is_read = any(type(each).on_save is not TrainerCallback.on_save for each in callbacks)
         wait = is_read or self.is_deepspeed_enabled
         self._checkpoints.write(
-            final, [self._copy_model, self._copy_state],
+            final, self._checkpoint_parts(),
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
             keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint, in_background=not wait,
         )  # fmt: skip
@@ -403,43 +441,24 @@ class ResumableTrainer(Trainer):
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _copy_model(self) -> Callable[[str], None]:
-        """The model as `save_model` gathers it from the ranks, in host memory; the result writes it into a folder."""
-        gathered: list[dict | None] = []
+    def _checkpoint_parts(self) -> list[Part]:
+        """Return the parts of a checkpoint, the same ones on every rank: some gather their contents from all."""
+        first = self.args.should_save  # writes the files that the ranks share
+        parts: list[Part] = [self._model_files(), ProgressFile(self)]
+        if self.is_deepspeed_enabled:
+            parts.append(EngineFiles(self.model_wrapped))
+        else:
+            optimizer = functools.partial(optimizer_state, self.model, self.optimizer, self.is_fsdp_enabled)
+            parts.append(StateFile(OPTIMIZER, optimizer, written=first))
+        parts.append(StateFile(SCHEDULER, self.lr_scheduler.state_dict, written=first))
+        if (scaler := getattr(self.accelerator, "scaler", None)) is not None:
+            parts.append(StateFile(SCALER, scaler.state_dict, written=first))
+        parts.append(StateFile(rank_file("", self.args.process_index).name, lambda: rank_state(self._running_log())))
+        return parts
 
-        def keep(output_dir: str | None = None, state_dict: dict | None = None) -> None:
-            gathered.append(state_dict)
-
-        with replaced_attributes(self, _save=keep):
-            self.save_model(_internal_call=True)
-        if not gathered or not self.args.should_save:
-            return lambda folder: None
-        weights = trainer_state.copy_weights(self.network, gathered[0])
-        return functools.partial(self._write_model, weights, self.state.global_step)
-
-    def _copy_state(self) -> Callable[[str], None]:
-        """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself: as `_copy_model`."""
-        files: dict[str, Callable[[Any], None]] = {}
-        if self.args.should_save:
-            callbacks = [*self.callback_handler.callbacks, self.control]
-            exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
-            self.state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
-            # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
-            given = {name: getattr(self.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-            with replaced_attributes(self.state, **given):
-                files["trainer_state.json"] = copy.deepcopy(self.state).save_to_json
-
-        if not self.is_deepspeed_enabled:
-            state = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
-            if self.args.should_save:
-                files[trainer_state.OPTIMIZER] = trainer_state.copy_state(state)
-
-        if self.args.should_save:
-            files[trainer_state.SCHEDULER] = trainer_state.copy_state(self.lr_scheduler.state_dict())
-            if (scaler := getattr(self.accelerator, "scaler", None)) is not None:
-                files[trainer_state.SCALER] = trainer_state.copy_state(scaler.state_dict())
-
-        log = {
+    def _running_log(self) -> dict:
+        """Return this rank's sums since the last line of the log, and its other entries of the checkpoint."""
+        return {
             "loss": self._tr_loss,
             "total": self._total_loss_scalar,
             "logged": self._globalstep_last_logged,
@@ -447,26 +466,16 @@ class ResumableTrainer(Trainer):
             "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
             **self.log_state(),
         }
-        files[trainer_state.rank_file("", self.args.process_index).name] = trainer_state.copy_rank(log)
-        return functools.partial(self._write_state, files)
-
-    def _write_state(self, files: dict[str, Callable[[Any], None]], folder: str) -> None:
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)  # that of rank 0 may not be visible on this host yet
-        if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
-            self.model_wrapped.save_checkpoint(folder)
-        for name, write in files.items():
-            write(place / name)
 
     # ---- reading a checkpoint
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
+        """Load weights from safetensors; the stock method also takes a pickle, or any file that an index names."""
         target = self.model if model is None else model
         trainer_state.load_model(target, Path(resume_from_checkpoint), self.is_fsdp_enabled)
 
     def _load_best_model(self) -> None:
-        """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
+        """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
         best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint or "").name)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
@@ -477,21 +486,21 @@ class ResumableTrainer(Trainer):
         if checkpoint is None:
             return
         folder = Path(checkpoint)
-        self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / trainer_state.SCHEDULER))
+        self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / SCHEDULER))
         if not self.is_deepspeed_enabled:
             trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
         if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / trainer_state.SCALER))
+            scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / SCALER))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
     def _restore_resume_state(self, checkpoint: str) -> None:
-        """Restores the sums since the last line of the log; those of another number of ranks are added up."""
+        """Restore the sums since the last line of the log; after a change of the number of ranks they are added up."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
@@ -511,7 +520,7 @@ class ResumableTrainer(Trainer):
     # ---- data loaders
 
     def _get_train_sampler(self, train_dataset=None):
-        """Replaces the stock sampler by length, which draws its order from the global generator."""
+        """Return the sampler; the stock one by length, which draws from the global generator, is replaced."""
         sampler = super()._get_train_sampler(train_dataset)
         if type(sampler) is not LengthGroupedSampler:
             return sampler
@@ -527,7 +536,7 @@ class ResumableTrainer(Trainer):
 
 
 class _EpochEvents(TrainerCallback):
-    """Calls back when training begins; remembers whether the end of the epoch was reported."""
+    """Call back when training begins; remember whether the end of the epoch was reported."""
 
     def __init__(self, on_begin: Callable[[], None]):
         self.on_begin = on_begin
@@ -544,7 +553,7 @@ class _EpochEvents(TrainerCallback):
 
 
 def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
-    """Gives a DataLoader its own generator.
+    """Give a DataLoader its own generator, and return the loader.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
     everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.

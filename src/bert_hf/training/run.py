@@ -1,151 +1,183 @@
-"""Shared steps of every training recipe: signals, errors, precision, console output, saving, pushing."""
+"""A run: its output folder, what identifies it, the files that it wrote, and where it is pushed."""
 
-import functools
+import contextlib
+import glob
+import itertools
 import json
-import warnings
-from collections.abc import Callable
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainingArguments
+from huggingface_hub import get_token
+from transformers import Trainer, TrainingArguments, set_seed
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-from bert_hf.config.files import write_durably
+from bert_hf.config.files import check_writable, read_json_object, write_durably
 from bert_hf.config.hardware import device_name
 from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
-from bert_hf.errors import InputError, one_line_errors
-from bert_hf.training import output_folder
-from bert_hf.training.distributed import rank0_value
-from bert_hf.training.output_folder import (
-    folder_of,
-    read_record,
-    recorded,
-    recorded_by_this_run,
-    release_lock,
-    requested_checkpoint,
-    write_record,
+from bert_hf.errors import InputError, check_known
+from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
+from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
+from bert_hf.training.distributed import agree, end_start, rank0_value
+from bert_hf.training.identity import describe, differences
+from bert_hf.training.optimization.optimizers import (
+    check_optimizer,
+    global_batch_size,
+    optimizer_identity,
+    option_text,
 )
-from bert_hf.training.preemption import explain_start, handle_signals
+from bert_hf.training.optimization.schedules import check_schedule
+from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
 from bert_hf.training.publishing import push
 from bert_hf.training.publishing.card import Card, replace_repository, write_card
 from bert_hf.training.publishing.curves import write_curves
 
+RUN_RECORD = "run.json"  # marks a folder as one of our runs
+_RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
 
-def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorates the `main` of a recipe that trains: an error is one line, and a signal ends it with all saved."""
+# Options that name inputs
+_INPUTS = (
+    "model_name_or_path config_name tokenizer_name train_file validation_file test_file dataset_name "
+    "resume_from_checkpoint"
+).split()
 
-    @functools.wraps(main)
-    def guarded(*args, **kwargs) -> int:
-        warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # what libraries call in it
+
+@dataclass
+class Run:
+    """A run in its output folder, as `run.json` there records it.
+
+        >>> run = start_run(args, identity, corpus_args)  # locks the folder; run.finished: nothing is left to do
+        >>> trainer.train(resume_from_checkpoint=run.checkpoint)
+        >>> with run.writing(public=["reliability.png"]) as folder:
+        >>>     draw(folder / "reliability.png")
+        >>> run.finish(trainer, trained, card=card, metrics={"eval": metrics}, baselines={})
+
+    Attributes:
+        identity: the settings that distinguish it from other runs (`identity.py`), as JSON values.
+        checkpoint: the folder to resume from; None at the first step.
+        finished: True if it is complete.
+        files: names of the files that it wrote; True for public ones, which are pushed.
+        pushed: where it was pushed: `to` and `revision` as given, and the full id of the `repository`.
+        push_to: repository on the Hub to push to; None does not push.
+        writes: True on the rank that writes its files.
+    """
+
+    folder: Path
+    identity: dict
+    checkpoint: str | None = None
+    finished: bool = False
+    files: dict[str, bool] = field(default_factory=dict)
+    pushed: dict | None = None
+    push_to: str | None = None
+    writes: bool = True
+
+    @classmethod
+    def read(cls, folder: Path) -> "Run | None":
+        """Return the run that a folder records; None if there is none."""
+        content = read_record(folder / RUN_RECORD)
+        if content is None:
+            return None
+        return cls(folder, **{name: content[name] for name in _RECORDED if name in content})
+
+    def record(self) -> None:
+        """Write `run.json`."""
+        content = {"bert_hf": version("bert-hf"), **{name: getattr(self, name) for name in _RECORDED}}
+        write_durably(self.folder / RUN_RECORD, json.dumps(content, indent=2) + "\n")
+
+    # ---- its files
+
+    @contextlib.contextmanager
+    def writing(self, public: bool | Collection[str] = False) -> Iterator[Path]:
+        """Context manager: record the files that appear or change in the folder. Yields the folder.
+
+        Args:
+            public: the files that are pushed: all but those in subfolders, none, or these.
+        """
+        if not self.writes:
+            yield self.folder
+            return
+        before = self._stamps()
         try:
-            with handle_signals():
-                # Prints the line before a second signal can end it
-                return one_line_errors(explain_start()(main))(*args, **kwargs)
-        finally:
-            release_lock()
+            yield self.folder
+        finally:  # an interrupted run owns what it has begun to write
+            written = [name for name, stamp in self._stamps().items() if before.get(name) != stamp]
+            for name in written:
+                is_public = name in public if not isinstance(public, bool) else public and "/" not in name
+                self.files[name] = is_public or self.files.get(name, False)
+            if written:
+                self.record()
 
-    return one_line_errors(guarded)
+    def _stamps(self) -> dict[str, tuple]:
+        """Return what changes with a file's content, for each file but checkpoints, the record and hidden ones."""
+        found = {}
+        for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):
+            name = path.relative_to(self.folder)
+            if step_of(name.parts[0]) < 0 and name.parts[0][0] != "." and path.is_file() and path.name != RUN_RECORD:
+                status = path.stat()
+                found[str(name)] = (status.st_ino, status.st_mtime_ns, status.st_size)
+        return found
 
+    def remove(self) -> None:
+        """Remove the checkpoints and files that the run wrote, its record last."""
+        unfinished = self.folder.glob(checkpoint_files.TEMPORARY + "*")
+        for path in [*checkpoint_files.checkpoints(self.folder), *unfinished]:
+            shutil.rmtree(path)
+        for path in [self.folder / name for name in self.files]:
+            if path.resolve().is_relative_to(self.folder.resolve()):  # the record may have been edited
+                path.unlink(missing_ok=True)
+        (self.folder / RUN_RECORD).unlink()
 
-def start_run(args: RunArguments, identity: dict, *options: Any) -> output_folder.RunStart:
-    """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer.
+    # ---- its end
 
-    A run that is already complete is pushed here, as it was saved.
-    """
-    run_start = output_folder.start(args, identity, options)
-    if args.push_to_hub:
-        run_start.push_to = args.hub_model_id or folder_of(args).name
-        args.push_to_hub = False  # Trainer ignores errors and sends too much
-    if run_start.finished and run_start.push_to and args.process_index == 0:
-        _push_finished(args, run_start.push_to)
-    return run_start
+    def finish(
+        self, trainer: Trainer, trained: dict, *, card: Card, metrics: dict[str, dict], baselines: dict
+    ) -> None:
+        """Save model, tokenizer, metrics, curves and card, push if asked, and record that the run is complete.
 
+        Args:
+            metrics: by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
+            baselines: metrics of models without a network; drawn into the curves and saved in `all_results.json`.
+        """
+        with self.writing(public=True) as folder:
+            trainer.save_model()
+            trainer.save_state()
+            if self.writes:
+                results = _write_results(folder, {"train": trained, **metrics}, baselines)
+                write_curves(trainer.state.log_history, folder, baselines)
+                write_card(folder, card, results)
+        if self.writes:
+            if self.push_to:
+                self.push(trainer.args)
+            self.finished = True
+            self.record()
 
-# ---- precision
-
-
-def choose_precision(args: RunArguments, hidden_size: int) -> None:
-    """Sets `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
-    identity = recorded_by_this_run(args)
-    if identity is None and (named := requested_checkpoint(args)):
-        identity = recorded(Path(named))
-    before = rank0_value((identity or {}).get("precision"))
-
-    line = resolve_precision(args, hidden_size, before)
-    if line is not None:
-        logger.info(line)
-
-
-def describe_machine(args: TrainingArguments) -> str:
-    """Device, threads and precision of a run, in words."""
-    device = device_name(args.device)
-    if args.device.type == "cpu":
-        device += f", threads: {torch.get_num_threads()}"
-    ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
-    return f"{device}{ranks}, {precision_name(args)}"
-
-
-# ---- the end of every run
-
-
-def finish(
-    trainer: Trainer,
-    train_metrics: dict,
-    *,
-    identity: dict,
-    card: Card,
-    push_to: str | None,
-    metrics: dict[str, dict],
-    baselines: dict,
-) -> None:
-    """Saves model, tokenizer, metrics, curves and card, pushes if asked, and marks the run as complete.
-
-    Args:
-        metrics: by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
-        push_to: repository id on the Hub; None does not push.
-        baselines: metrics of models without a network; drawn into the curves and saved in `all_results.json`.
-    """
-    trainer.save_model()
-    trainer.save_state()
-    if not trainer.is_world_process_zero():
-        return
-
-    # Metrics, curves, card
-    folder = folder_of(trainer.args)
-    results = _write_results(folder, {"train": train_metrics, **metrics}, baselines)
-    write_curves(trainer.state.log_history, folder, baselines)
-    write_card(folder, card, results)
-    pushed = _push(trainer.args, push_to, folder.name) if push_to else None
-    write_record(folder, identity, finished=True, pushed=pushed)
-
-
-def _push(args: TrainingArguments, push_to: str, named: str) -> dict:
-    """Pushes a run whose card loads the model from `named`, and makes it load the repository; returns the record."""
-    folder, revision = folder_of(args), args.hub_revision
-    full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
-    replace_repository(folder, named, full_id)
-    try:
-        logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
-    except InputError:
-        replace_repository(folder, full_id, named)  # the next push may go elsewhere
-        raise
-    return {"to": push_to, "revision": revision, "repository": full_id}
-
-
-def _push_finished(args: RunArguments, push_to: str) -> None:
-    """Pushes a complete run, unless it was pushed to there."""
-    folder = folder_of(args)
-    record = read_record(folder / output_folder.RUN_RECORD) or {}
-    before = record.get("pushed") or {}
-    if (before.get("to"), before.get("revision")) != (push_to, args.hub_revision):
-        pushed = _push(args, push_to, before.get("repository", folder.name))
-        write_record(folder, record["identity"], finished=True, pushed=pushed)
+    def push(self, args: TrainingArguments) -> None:
+        """Push the public files to `push_to`, with a card that loads the model from there."""
+        names = [name for name, public in self.files.items() if public]
+        if not names:
+            remedy = "upload the folder with `hf upload`"
+            raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
+        named = (self.pushed or {}).get("repository", self.folder.name)
+        to, revision = str(self.push_to), args.hub_revision
+        full_id = push.create_repository(self.folder, to, private=args.hub_private_repo, revision=revision)
+        replace_repository(self.folder, named, full_id)
+        try:
+            logger.info(f"pushed to {push.upload(self.folder, full_id, names, revision=revision)}")
+        except InputError:
+            replace_repository(self.folder, full_id, named)  # the next push may go elsewhere
+            raise
+        self.pushed = {"to": to, "revision": revision, "repository": full_id}
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Writes `SPLIT_results.json` of each split, and `all_results.json`, whose metrics are returned.
+    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics.
 
     (Trainer's own method adds to the file that it finds, and fails if an interrupted write left half of one.)
     """
@@ -157,3 +189,245 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
         text = json.dumps(results, indent=4) + "\n"  # the metrics in the order of their task
         write_durably(folder / f"{name}_results.json", text)
     return json.loads(json.dumps(together, sort_keys=True))
+
+
+# ---- checks before the data are prepared
+
+
+def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
+    """Check output folder, optimizer, schedule, device and Hub, and yield one line per successful check."""
+    # Folders
+    folder = folder_of(args)
+    yield check_writable(str(folder))
+    if not (folder / RUN_RECORD).is_file():
+        check_no_foreign_files(folder, args.overwrite_output_dir, RUN_RECORD)
+    checkpoint = requested_checkpoint(args)
+    if checkpoint and not Path(checkpoint).is_dir():
+        remedy = "give a folder checkpoint-N, or leave it out"
+        raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)
+
+    # Optimizer, schedule, device, metric
+    check_optimizer(args)
+    check_schedule(args)
+    if args.fp16 and args.use_cpu:
+        raise InputError(
+            "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
+        )
+    if best := args.metric_for_best_model:
+        check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
+    yield f"run: {option_text(args.optim)}, {option_text(args.lr_scheduler_type)} schedule, seed {args.seed}"
+
+    # Trackers, Hub
+    for tracker in args.report_to or []:
+        check_known(tracker, get_available_reporting_integrations(), f"{tracker!r} is not installed", "--report_to")
+    if args.push_to_hub and get_token() is None:
+        remedy = "set HF_TOKEN or run `hf auth login`"
+        raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
+
+
+def choose_precision(args: RunArguments, hidden_size: int) -> None:
+    """Set `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
+    identity = recorded_by_this_run(args)
+    if identity is None and (named := requested_checkpoint(args)):
+        identity = recorded(Path(named))
+    before = rank0_value((identity or {}).get("precision"))
+
+    line = resolve_precision(args, hidden_size, before)
+    if line is not None:
+        logger.info(line)
+
+
+def describe_machine(args: TrainingArguments) -> str:
+    """Return device, threads and precision of a run, in words."""
+    device = device_name(args.device)
+    if args.device.type == "cpu":
+        device += f", threads: {torch.get_num_threads()}"
+    ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
+    return f"{device}{ranks}, {precision_name(args)}"
+
+
+# ---- the start of a run
+
+
+def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
+    """Lock the output folder, seed the generators, and return the run that begins or continues there.
+
+    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once: afterwards
+    the folder has this run. A run that is already complete is pushed here, if the command asks for it.
+
+    Args:
+        identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
+            schedule. JSON values, or groups of them by name (see `identity.py`).
+        options: dataclasses with fields that name the inputs of the run.
+
+    Raises:
+        InputError: the folder contains another run (the error lists the keys that differ) or files that are not ours;
+            or an input of this run is in a folder that would be overwritten.
+    """
+    identity = json.loads(json.dumps(identity))
+    agree(identity, remedy="give all hosts the same files and the same command")
+    run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
+    run.writes = args.process_index == 0
+    if not run.writes and checkpoint_files.wait_for_files(run.folder, [RUN_RECORD]):
+        remedy = "give an --output_dir that all hosts share"
+        raise InputError("the output folder is not the one that rank 0 writes to", where=run.folder, remedy=remedy)
+    end_start()
+    set_seed(args.seed)
+
+    if args.push_to_hub:
+        args.push_to_hub = False  # Trainer ignores errors and sends too much
+        run.push_to = args.hub_model_id or run.folder.name
+        before = run.pushed or {}
+        is_pushed = (before.get("to"), before.get("revision")) == (run.push_to, args.hub_revision)
+        if run.finished and run.writes and not is_pushed:
+            run.push(args)
+            run.record()
+    return run
+
+
+def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any]) -> Run:
+    """Lock the folder and return the run. Called by rank 0 only."""
+    folder = folder_of(args)
+    if Run.read(folder) is None:
+        check_no_foreign_files(folder, args.overwrite_output_dir, RUN_RECORD)
+    folder.mkdir(parents=True, exist_ok=True)
+    take_lock(folder)
+    remove_leftovers(folder)
+
+    # A new run, in place of another one if that is asked for
+    run = Run.read(folder)  # again: another process may have written it before the lock was taken
+    if run is None or _is_another(run, identity, args.overwrite_output_dir):
+        requested = _verified_requested_checkpoint(args, identity)
+        if run is not None:
+            _check_inputs_outside(folder, (args, *options))
+            run.remove()
+        run = Run(folder, identity)
+        run.record()
+        return _at(run, requested, args)
+
+    # A complete run
+    if run.finished:
+        logger.info(f"{folder}: this run is already complete; metrics: {folder / 'all_results.json'}")
+        return run
+
+    # A run to resume
+    run.identity = identity
+    check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
+    newest = checkpoint_files.newest_verified(folder, check=check)
+    if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
+        requested = _verified_requested_checkpoint(args, identity)
+        if requested or newest is None:
+            return _at(run, requested, args)
+
+    check_checkpoint_compatible(json.loads((newest / MANIFEST).read_text()), args)
+    logger.info(f"resuming from {newest}")
+    run.checkpoint = str(newest)
+    return run
+
+
+def _is_another(run: Run, identity: dict, overwrite: bool) -> bool:
+    """Return True if the folder has another run than `identity`, which is refused unless it may be overwritten."""
+    different = differences(run.identity, identity)
+    if different and not overwrite:
+        problem = f"the output folder contains another run: {describe(different)}"
+        hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
+        raise InputError(problem, where=run.folder, remedy=hint)
+    return bool(different)
+
+
+def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
+    """Check that the run does not remove its own inputs."""
+    for each, name in itertools.product(options, _INPUTS):
+        value = getattr(each, name, None)
+        for path in [value] if isinstance(value, str) else value or []:
+            places = map(Path, glob.glob(path) or [path])
+            if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
+                raise InputError(
+                    f"{path} is inside the output folder, which would be overwritten",
+                    where=f"--{name}",
+                    remedy="give another --output_dir",
+                )
+
+
+def _best_beside(checkpoint: Path) -> Path | None:
+    """Return the checkpoint of the best model until then, in the same folder."""
+    best = json.loads((checkpoint / "trainer_state.json").read_text()).get("best_global_step")
+    return checkpoint.with_name(f"checkpoint-{best}") if best else None
+
+
+def _check_best(checkpoint: Path) -> None:
+    """Verify the best model's checkpoint too, which the run loads at its end."""
+    if best := _best_beside(checkpoint):
+        checkpoint_files.verify(best)
+
+
+def _at(run: Run, checkpoint: str | None, args: RunArguments) -> Run:
+    """Return the run at a checkpoint of another folder; its best model is copied, until there is a better one."""
+    best = _best_beside(Path(checkpoint)) if checkpoint and args.load_best_model_at_end else None
+    if best is not None and best.is_dir() and not (run.folder / best.name).exists():
+        copied = shutil.copytree(best, run.folder / f"{checkpoint_files.TEMPORARY}{best.name}", dirs_exist_ok=True)
+        copied.rename(run.folder / best.name)
+    run.checkpoint = checkpoint
+    return run
+
+
+def requested_checkpoint(args: TrainingArguments) -> str | None:
+    """Return the folder that --resume_from_checkpoint names; None where it names none."""
+    name = args.resume_from_checkpoint
+    return None if not name or str(name).lower() == "true" else str(name)
+
+
+def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
+    """Return the folder that --resume_from_checkpoint names, verified: of the same run, which may now be longer."""
+    name = requested_checkpoint(args)
+    if name is None:
+        return None
+
+    manifest = checkpoint_files.verify_named(Path(name))
+    check_checkpoint_compatible(manifest, args)
+    before = manifest.get("identity")  # a Trainer in a program of one's own records none
+    if before:
+        # In a longer run, a sequence length that changes at a share of the steps would change at others
+        same_length = bool((before.get("examples") or {}).get("long_seq_length"))
+        now = identity if same_length else {**identity, "schedule": dict(identity.get("schedule") or {})}
+        for option in () if same_length else ("max_steps", "num_train_epochs"):
+            now["schedule"][option] = (before.get("schedule") or {}).get(option)
+        if different := differences(before, now):
+            raise InputError(
+                f"the checkpoint belongs to another run: {describe(different)}",
+                where=name,
+                remedy="--model_name_or_path begins a new run with its weights",
+            )
+    return name
+
+
+# ---- what a folder records
+
+
+def read_record(path: Path) -> dict | None:
+    """Return the record of a run in a file, `run.json` or another with an `identity`; None if it has no record."""
+    record = read_json_object(path)
+    return record if record and isinstance(record.get("identity"), dict) else None
+
+
+def recorded(folder: Path) -> dict | None:
+    """Return the identity of the run in a folder, or of the run that a checkpoint belongs to; None without one."""
+    record = read_record(folder / RUN_RECORD) or read_record(folder / MANIFEST)
+    return record["identity"] if record else None
+
+
+def recorded_by_this_run(args: RunArguments) -> dict | None:
+    """Return the identity in the output folder, for the precision and number of steps that a resumed run keeps.
+
+    With --overwrite_output_dir the folder may have another run, which is told by its seed, batch and optimizer: the
+    whole identity of this run is not known when this is asked.
+    """
+    identity = recorded(folder_of(args))
+    if identity is None or not args.overwrite_output_dir:
+        return identity
+
+    optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
+    now = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
+    recorded_optimizer = identity.get("optimizer") or {}
+    before = {**identity, "optimizer": {name: recorded_optimizer.get(name) for name in optimizer}}
+    return None if differences(before, json.loads(json.dumps(now))) else identity

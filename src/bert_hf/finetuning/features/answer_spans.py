@@ -200,8 +200,8 @@ def span_characters(context: str, tokens: ContextTokens, first: int, last: int) 
 # ---- files
 
 
-def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> list[Path]:
-    """Write `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`; return the files.
+def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> None:
+    """Write `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
 
     The formats of the 2018 code. Each file appears when it is complete.
 
@@ -224,4 +224,3 @@ def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: 
     contents = {"nbest_predictions": lists, "predictions": texts} | ({"null_odds": odds} if with_null else {})
     for name, content in contents.items():
         write_durably(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")
-    return [folder / f"{name}.json" for name in contents]

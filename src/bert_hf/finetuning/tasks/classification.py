@@ -49,6 +49,7 @@ class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
 
     head_name = "classification"
+    public_files = ("reliability.png", "precision_recall.png")
     head: ClassificationHead
     task_args: ClassificationArguments
     parts: dict[str, LabelledTexts]
@@ -250,7 +251,7 @@ class ClassificationTask(Task):
         predicted = predicted_classes(logits, self.head.threshold)
         return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
 
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         logits, labels = self.predictions(part, kept), self.head.labels
         if self.head.several_labels:
             values = predicted_labels(logits, self.head.threshold)
@@ -266,9 +267,9 @@ class ClassificationTask(Task):
         drawn = len(logits) == self.task_args.max_eval_samples
         known = None if drawn else TASKS.get(self.task_args.task or "")
         if known and part in known.submissions and labels in (known.labels, tuple("012"[: len(known.labels)])):
-            return [write_submission(folder, str(self.task_args.task), part, values)]
-        write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
-        return [folder / f"{part}_predictions.tsv"]
+            write_submission(folder, str(self.task_args.task), part, values)
+        else:
+            write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
     # ---- identity, card, report
 

@@ -26,16 +26,14 @@ class MultipleChoiceTask(Task):
         """Return the number of choices of the first training row."""
         return len(self.parts["train"][0].choices)
 
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         """Write `PART_predictions.tsv`: a row's index, its choice (index and text), and the row's file and line."""
         lines = ["index\tprediction\ttext\tplace"]
         for number, (row, logits) in enumerate(zip(self.parts[part], self.predictions(part, kept), strict=True)):
             choice = int(logits.argmax())
             place = row.where if row.line is None else f"{row.where}:{row.line}"  # the number is not that in the file
             lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}\t{place}")
-        path = folder / f"{part}_predictions.tsv"
-        write_durably(path, "\n".join(lines) + "\n")
-        return [path]
+        write_durably(folder / f"{part}_predictions.tsv", "\n".join(lines) + "\n")
 
     # ---- identity, card, baseline
 

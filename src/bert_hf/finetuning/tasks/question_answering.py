@@ -96,9 +96,9 @@ class QuestionAnsweringTask(Task):
             self.head.threshold = official["best_f1_thresh"]
         return {**super().metrics(part, kept, losses), **official}
 
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         """Write the official files."""
-        return write_predictions(folder, self.predictions(part, kept), self.head.threshold)
+        write_predictions(folder, self.predictions(part, kept), self.head.threshold)
 
     # ---- identity, card, report
 

@@ -44,6 +44,7 @@ class Task:
     """
 
     head_name: ClassVar[str]
+    public_files: ClassVar[tuple[str, ...]] = ()  # of the files that `analyse` writes, those that are pushed
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
 
     def __init__(
@@ -209,9 +210,8 @@ class Task:
         """Write the error analysis into a folder, and return its main findings; `part` has the reported metrics."""
         return []
 
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
-        """Write the predictions of a part, in the order of its rows, and return the files."""
-        return []
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
+        """Write the predictions of a part into a folder, in the order of its rows."""
 
     # ---- identity, card, report
 

@@ -63,10 +63,9 @@ class TokenClassificationTask(Task):
 
     # ---- predictions
 
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> list[Path]:
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         rows = self.parts[part]
         write_tagged(folder / PREDICTIONS, rows.words, rows.labels(), self.predictions(part, kept))
-        return [folder / PREDICTIONS]
 
     # ---- identity, card, report
 

@@ -1,1 +1,1 @@
-"""Checkpoints: their files, their manifest, and what is saved and restored."""
+"""Checkpoints: their folders and manifests, and the parts that are saved and restored."""

@@ -11,10 +11,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.console import logger
@@ -35,13 +35,13 @@ class DamagedCheckpoint(InputError):
 
 
 def _digests(paths: list[Path]) -> list[str]:
-    """SHA-256 of each file, on up to four cores: the weights and both moments of Adam are of about one size."""
+    """Return the SHA-256 of each file, on up to four cores: weights and both moments of Adam have about one size."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(file_checksum, paths))
 
 
 def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
-    """Flushes files that this rank wrote, and returns their entries in the manifest: sizes and checksums."""
+    """Flush files that this rank wrote, and return their entries in the manifest: sizes and checksums."""
     entries = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(files, _digests(files), strict=True)
@@ -52,7 +52,7 @@ def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
 
 
 def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
-    """Waits until files that other ranks wrote are visible; returns the names of those that are not."""
+    """Wait until files of other ranks are visible; return the names of the files that stay invisible."""
     end = time.monotonic() + VISIBLE_WITHIN
     while missing := [name for name in names if not os.path.isfile(folder / name)]:
         if time.monotonic() > end:
@@ -64,7 +64,7 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict] | None = None) -> None:
-    """Records what `temporary` holds, flushes it, and renames it to `final`. Called by one rank, after all wrote.
+    """Record the files in `temporary`, flush them, and rename it to `final`. Called by one rank, after all wrote.
 
     Args:
         facts: step, fingerprints, versions; recorded in the manifest.
@@ -97,7 +97,7 @@ def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]
 
 
 def _delete(checkpoint: Path) -> None:
-    """Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint."""
+    """Rename, then delete: an interrupted deletion leaves no folder that looks like a damaged checkpoint."""
     deleted = checkpoint.with_name(f"{TEMPORARY}deleted-{checkpoint.name}")
     shutil.rmtree(deleted, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -106,21 +106,21 @@ def _delete(checkpoint: Path) -> None:
 
 
 def _digest(manifest: dict) -> str:
-    """SHA-256 of a manifest without its own digest; spaces and the order of keys do not matter."""
+    """Return the SHA-256 of a manifest without its digest; spaces and the order of keys do not matter."""
     return json_checksum({key: value for key, value in manifest.items() if key != "sha256"})
 
 
 def _is_regular(path: Path) -> bool:
-    """True for a regular file: a FIFO or a device must not be opened, and a link may lead anywhere."""
+    """Return True for a regular file: a FIFO or a device must not be opened, and a link may lead anywhere."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
 def verify(folder: Path) -> dict:
-    """Compares every file of a checkpoint with its manifest, and returns the manifest.
+    """Compare every file of a checkpoint with its manifest, and return the manifest.
 
     Raises:
         DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
-            not in the manifest; the step is not that of the folder's name.
+            not in the manifest; the step differs from the folder's name.
     """
     path = folder / MANIFEST
     manifest = read_json_object(path) if _is_regular(path) else None
@@ -135,7 +135,7 @@ def verify(folder: Path) -> dict:
 
 
 def verify_named(folder: Path) -> dict:
-    """`verify` of a checkpoint that the user names.
+    """Verify a checkpoint that the user names, and return its manifest.
 
     Raises:
         InputError: it does not exist, is not a checkpoint of ours, or is damaged.
@@ -150,7 +150,7 @@ def verify_named(folder: Path) -> dict:
 
 
 def _compare(folder: Path, entries: dict[str, dict]) -> None:
-    """Raises `DamagedCheckpoint` for the first file that differs from its entry in the manifest."""
+    """Raise `DamagedCheckpoint` for the first file that differs from its entry in the manifest."""
     # Files that are not in the manifest
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -176,12 +176,12 @@ def _compare(folder: Path, entries: dict[str, dict]) -> None:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run folder, newest (highest step) first, verified or not."""
+    """Return the checkpoints of a run folder, newest (highest step) first, verified or not."""
     return sorted((path for path in run.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: str | Path | None) -> int:
-    """The step in the name of a checkpoint's folder; -1 if the name has no step."""
+    """Return the step in the name of a checkpoint's folder; -1 if the name has no step."""
     match = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
     return int(match[1]) if match else -1
 
@@ -191,7 +191,7 @@ def newest_verified(
     report: Callable[[str], object] = logger.warning,
     check: Callable[[Path], object] = lambda folder: None,
 ) -> Path | None:
-    """The newest checkpoint that verifies; a damaged one is reported and skipped.
+    """Return the newest checkpoint that verifies; a damaged one is reported and skipped.
 
     The remains of interrupted saves are removed.
 
@@ -213,7 +213,7 @@ def newest_verified(
 
 
 def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Deletes the checkpoints older than the `keep` newest good ones (None or 0 keeps all), but never `spared`.
+    """Delete the checkpoints older than the `keep` newest good ones (None or 0 keeps all), but never `spared`.
 
     Args:
         good: names of the checkpoints that are known to be complete; no other one counts among the kept.
@@ -231,8 +231,24 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 # ---- the checkpoints of a run, on all of its ranks
 
 
+class Part(Protocol):
+    """A part of a checkpoint, such as the model or the state of the optimizer. All ranks call both methods."""
+
+    def copy(self) -> None:
+        """Copy the present contents to host memory; training waits for it."""
+
+    def write(self, folder: Path) -> None:
+        """Write the copy into a folder; training may have gone on."""
+
+
+def write_now(part: Part, folder: Path) -> None:
+    """Write the present contents of a part into a folder."""
+    part.copy()
+    part.write(folder)
+
+
 class RunCheckpoints:
-    """The checkpoints of a run: those in its output folder, and the one that it resumed from.
+    """The checkpoints of a run: in its output folder, and the one that it resumed from.
 
     A thread writes them while training continues. Its errors are raised by `finish`.
 
@@ -248,11 +264,11 @@ class RunCheckpoints:
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future | None = None  # the checkpoint that is being written
         self._writes = writes
-        self._resume_dir = folder  # that of the checkpoint that the run resumed from
+        self._resume_dir = folder  # of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
-        """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder.
+        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder.
 
         Raises:
             InputError: the requested checkpoint is damaged or missing, or the folder has no checkpoint.
@@ -278,11 +294,11 @@ class RunCheckpoints:
         return str(chosen)
 
     def find(self, name: str) -> Path | None:
-        """A checkpoint by its name, wherever the run was moved to."""
+        """Find a checkpoint by its name, wherever the run was moved to."""
         return next((place / name for place in (self.folder, self._resume_dir) if (place / name).is_dir()), None)
 
     def find_verified(self, name: str) -> Path:
-        """As `find`, after every file was compared with the manifest, unless this process has done so before.
+        """Find a checkpoint and compare its files with the manifest, unless this process has done so before.
 
         Raises:
             DamagedCheckpoint: it is damaged, or does not exist.
@@ -297,42 +313,39 @@ class RunCheckpoints:
     def write(
         self,
         final: Path,
-        parts: Iterable[Callable[[], Callable[[str], None]]],
+        parts: Sequence[Part],
         *,
         facts: dict,
         keep: int | None,
         spared: str | None,
         in_background: bool,
     ) -> None:
-        """Copies the parts of a checkpoint, and writes it or lets the thread do it. Called by all ranks.
+        """Copy the parts of a checkpoint, and write them or let the thread do it. Called by all ranks.
 
         Args:
-            parts: each copies a part; what it returns writes the copy into the folder that it is given.
-            keep, spared: as `rotate`'s.
+            parts: the same ones on every rank.
+            keep, spared: as for `rotate`.
         """
-        writers: list[Callable[[str], None]] = []
-        for copy_part in parts:
-            self._ranks.run_on_all_ranks(lambda copy=copy_part: writers.append(copy()))
-        write = functools.partial(self._write, final, writers, facts, keep, spared)
+        for part in parts:
+            self._ranks.run_on_all_ranks(part.copy)
+        write = functools.partial(self._write, final, parts, facts, keep, spared)
         if in_background:
             self._pending = self._thread.submit(write)
         else:
             write()
 
     def finish(self) -> None:
-        """Waits for the checkpoint that is being written, and raises what went wrong. Called by all ranks."""
+        """Wait for the checkpoint that is being written, and raise its error. Called by all ranks."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     def failed(self) -> bool:
-        """True where the checkpoint that was being written could not be written."""
+        """Return True where the checkpoint that was being written could not be written."""
         return self._pending is not None and self._pending.done() and self._pending.exception() is not None
 
-    def _write(
-        self, final: Path, writers: list[Callable[[str], None]], facts: dict, keep: int | None, spared: str | None
-    ) -> None:
-        """Writes a checkpoint as one transaction, and deletes old ones."""
+    def _write(self, final: Path, parts: Sequence[Part], facts: dict, keep: int | None, spared: str | None) -> None:
+        """Write a checkpoint as one transaction, and delete old ones."""
         temporary = final.with_name(TEMPORARY + final.name)
         ranks = self._background
 
@@ -341,8 +354,12 @@ class RunCheckpoints:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir(parents=True)
 
+        def write(part: Part) -> None:
+            temporary.mkdir(parents=True, exist_ok=True)  # rank 0's may not be visible on this host yet
+            part.write(temporary)
+
         def record() -> dict[str, dict]:
-            """Of this rank: rank_1.safetensors, and DeepSpeed's zero_pp_rank_1_mp_rank_00_…"""
+            """Record the files of this rank: rank_1.safetensors, and DeepSpeed's zero_pp_rank_1_mp_rank_00_…"""
             own = () if self._writes else temporary.rglob(f"*rank_{ranks.rank}[._]*")
             return _record(temporary, sorted(own))
 
@@ -355,8 +372,8 @@ class RunCheckpoints:
         # Ranks agree after each part, so that none waits in a collective call for a rank that failed before it
         try:
             ranks.run_on_all_ranks(begin)
-            for write_part in writers:
-                ranks.run_on_all_ranks(lambda write=write_part: write(str(temporary)))
+            for part in parts:
+                ranks.run_on_all_ranks(functools.partial(write, part))
             records = ranks.run_on_all_ranks(record)
             others = {name: entry for files in records for name, entry in files.items()}
             ranks.run_on_all_ranks(lambda: finish(others))

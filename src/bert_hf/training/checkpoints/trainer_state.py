@@ -1,12 +1,14 @@
-"""Saves and restores the contents of a checkpoint: weights, optimizer, schedule, loss scale, generators, running log.
+"""Saves and restores the parts of a checkpoint: weights, optimizer, schedule, loss scale, generators, running log.
 
 Everything is safetensors and JSON; nothing here writes or reads a pickle. (DeepSpeed's own files are the documented
 exception, and are written by DeepSpeed.) Parameters that FSDP shards are gathered before they are written.
 """
 
+import copy
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,15 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerState
+from transformers.trainer_callback import ExportableState
 
 from bert_hf.config.hardware import engine
 from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
 from bert_hf.models.loading import load_weights, read_weights
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint
 from bert_hf.training.distributed import Ranks
+from bert_hf.training.patching import replaced_attributes
 
 OPTIMIZER = "optimizer.safetensors"
 SCHEDULER = "scheduler.safetensors"
@@ -39,22 +43,35 @@ SCALER = "scaler.safetensors"
 # ---- nested state in one file
 
 
-def copy_state(state: Any) -> Callable[[Path], None]:
-    """Copies nested dicts, lists, tuples, numbers, strings and tensors to host memory.
+@dataclass
+class StateFile:
+    """Nested dicts, lists, tuples, numbers, strings and tensors in one file (safetensors, with JSON in its header).
 
-    Returns:
-        writes the copy to a path (safetensors + JSON in its header).
-
-    Raises:
-        TypeError: the state holds a value of another type; nothing is ever pickled.
+    Args:
+        state: returns the state, on all ranks: an engine may gather it. A value of another type is a TypeError when
+            the state is copied; nothing is ever pickled.
+        written: whether this rank writes the file.
     """
-    tensors: dict[str, torch.Tensor] = {}
-    skeleton = json.dumps(_strip(state, tensors))
-    return lambda path: save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
+
+    name: str
+    state: Callable[[], Any]
+    written: bool = True
+    _tensors: dict[str, Tensor] = field(default_factory=dict)
+    _skeleton: str = ""
+
+    def copy(self) -> None:
+        state = self.state()
+        if self.written:
+            self._skeleton = json.dumps(_strip(state, self._tensors))
+
+    def write(self, folder: Path) -> None:
+        if self.written:
+            tensors = self._tensors or {"empty": torch.zeros(0)}
+            save_file(tensors, folder / self.name, metadata={"state": self._skeleton})
 
 
 def load_state(path: Path) -> Any:
-    """Reads what `copy_state` wrote.
+    """Read the state in a `StateFile`.
 
     Raises:
         DamagedCheckpoint: the file is missing or has another format.
@@ -68,7 +85,7 @@ def load_state(path: Path) -> Any:
 
 
 def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """The JSON skeleton of a state; its tensors move to `tensors`."""
+    """Return the JSON skeleton of a state; copies of its tensors are added to `tensors`."""
     if isinstance(value, torch.Tensor | np.ndarray):
         name = str(len(tensors))
         plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
@@ -89,7 +106,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """The state whose skeleton `_strip` made."""
+    """Return the state from the skeleton that `_strip` made."""
     if not isinstance(value, dict):
         return value
 
@@ -103,58 +120,66 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return tuple(items) if kind == "tuple" else items
 
 
-# ---- weights
+# ---- model
 
 
-def copy_weights(model: nn.Module, state_dict: dict | None) -> dict[str, Tensor]:
-    """The weights in host memory, tied ones once.
-
-    Args:
-        model: unwrapped.
-        state_dict: the gathered weights, where an engine shards them.
-    """
-    tied = getattr(model, "all_tied_weights_keys", {})
-    weights = (state_dict or model.state_dict()).items()
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in weights if name not in tied}
-
-
-def save_model(
-    model: nn.Module,
-    folder: Path,
-    weights: dict[str, Tensor],
-    *,
-    step: int,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-) -> None:
-    """Writes a model with its configuration, and a tokenizer; of a model that is not a `PreTrainedModel` all weights.
+@dataclass
+class ModelFiles:
+    """The weights of a model with its configuration, and a tokenizer; for a model without configuration the weights.
 
     Args:
         model: unwrapped.
-        weights: what `copy_weights` returned after `step`, now or earlier.
-
-    Raises:
-        RunInterrupted: a weight is not finite; nothing is written.
+        step: after which the weights are copied.
+        gather: returns all weights, on all ranks; None on a rank that writes nothing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in weights.items():
-        if value.is_floating_point() and not torch.isfinite(value).all():
-            raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
-    if isinstance(model, PreTrainedModel):
-        dtypes = {value.dtype for value in weights.values()}
-        vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
-        model.save_pretrained(folder, state_dict=dict(weights))
-        if dtypes == {torch.float32} != {model.dtype}:  # `fp32_weights` of a 16-bit model
-            model.config.dtype = torch.float32  # stock code loads weights in the precision that this names
-            model.config.save_pretrained(folder)
-    else:  # a plain module, or one that wraps a model (LoRA)
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase | None
+    step: int
+    gather: Callable[[], dict[str, Tensor] | None]
+    _weights: dict[str, Tensor] | None = None
+
+    def copy(self) -> None:
+        """Copy the weights, tied ones once."""
+        weights = self.gather()
+        if weights is not None:
+            tied = getattr(self.model, "all_tied_weights_keys", {})
+            own = {name: value for name, value in weights.items() if name not in tied}
+            self._weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in own.items()}
+
+    def write(self, folder: Path) -> None:
+        """Write the files.
+
+        Raises:
+            RunInterrupted: a weight is not finite; nothing is written.
+        """
+        weights = self._weights
+        if weights is None:
+            return
+        for name, value in weights.items():
+            if value.is_floating_point() and not torch.isfinite(value).all():
+                raise RunInterrupted(f"{name} is not finite after step {self.step}: not saved", NOT_FINITE)
+
+        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.model, PreTrainedModel):
+            _save_pretrained(self.model, folder, weights)
+        else:  # a plain module, or one that wraps a model (LoRA)
+            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
+
+
+def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Tensor]) -> None:
+    dtypes = {value.dtype for value in weights.values()}
+    vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
+    model.save_pretrained(folder, state_dict=dict(weights))
+    if dtypes == {torch.float32} != {model.dtype}:  # `fp32_weights` of a 16-bit model
+        model.config.dtype = torch.float32  # stock code loads weights in the precision that this names
+        model.config.save_pretrained(folder)
 
 
 def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
-    """The fp32 weights that DeepSpeed's optimizer keeps of a 16-bit model; None where the model itself is fp32.
+    """Return the fp32 weights that DeepSpeed's optimizer keeps of a 16-bit model; None for an fp32 model.
 
     Called by all ranks together: they are sharded.
     """
@@ -167,7 +192,7 @@ def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
-    """Reads weights from safetensors alone. `sharded`: the parameters are FSDP's."""
+    """Load weights from safetensors. `sharded`: by FSDP."""
     if not sharded:
         load_weights(model, folder)
         return
@@ -183,7 +208,7 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
 
 
 def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
-    """The state of an optimizer that accelerate prepared, whole on every rank."""
+    """Return the state of an optimizer that accelerate prepared, whole on every rank."""
     if not sharded:
         return optimizer.state_dict()
 
@@ -208,18 +233,18 @@ def rank_file(folder: str | Path, rank: int) -> Path:
     return Path(folder) / f"rank_{rank}.safetensors"
 
 
-def copy_rank(log: dict) -> Callable[[Path], None]:
-    """Copies the random generators and `log` of this rank; what it returns writes the copy to a path."""
+def rank_state(log: dict) -> dict:
+    """Return the random generators and the running log of this rank."""
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
-    return copy_state({"generators": generators, "log": log})
+    return {"generators": generators, "log": log}
 
 
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
-    """The logs that this rank has to resume from, each with the `rank` that wrote it.
+    """Return the logs that this rank has to resume from, each with the `rank` that wrote it.
 
-    Its own one; where another number of ranks wrote the checkpoint, those of all ranks, whose sums are to be added.
+    That is its own log; where another number of ranks wrote the checkpoint, the logs of all, to be summed.
     """
     written = len(list(Path(folder).glob("rank_*.safetensors")))
     numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
@@ -227,7 +252,7 @@ def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
 
 
 def load_generators(folder: str | Path, rank: int, seed: int) -> None:
-    """Sets the random generators to the state in a checkpoint.
+    """Set the random generators to the state in a checkpoint.
 
     A rank that did not exist when the checkpoint was written is seeded by the run's seed, the step and its number.
     """
@@ -245,11 +270,51 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
         torch.cuda.random.set_rng_state(generators["cuda"])
 
 
+# ---- what Trainer and an engine keep
+
+
+@dataclass
+class ProgressFile:
+    """`trainer_state.json`: the step, the log, the best metric, the state of the callbacks."""
+
+    trainer: Trainer
+    _state: TrainerState | None = None
+
+    def copy(self) -> None:
+        trainer, state = self.trainer, self.trainer.state
+        if not trainer.args.should_save:
+            return
+        callbacks = [*trainer.callback_handler.callbacks, trainer.control]
+        exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
+        state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
+        # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
+        intervals = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+        with replaced_attributes(state, **intervals):
+            self._state = copy.deepcopy(state)
+
+    def write(self, folder: Path) -> None:
+        if self._state is not None:
+            self._state.save_to_json(str(folder / "trainer_state.json"))
+
+
+@dataclass
+class EngineFiles:
+    """DeepSpeed's own files. It writes its state itself; they hold pickles: the documented exception."""
+
+    engine: Any
+
+    def copy(self) -> None:
+        """Copy nothing: training waits until the checkpoint is written."""
+
+    def write(self, folder: Path) -> None:
+        self.engine.save_checkpoint(str(folder))
+
+
 # ---- where a checkpoint can be read
 
 
 def layout(args) -> dict:
-    """Entries of a checkpoint's manifest: under which layout and with which versions it was written."""
+    """Return the entries of a manifest on the layout and the versions that wrote the checkpoint."""
     return {
         "world_size": args.world_size,
         "engine": engine(args),
@@ -261,7 +326,7 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Checks that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint.
+    """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint.
 
     Raises:
         InputError: names both layouts.

@@ -14,8 +14,8 @@ from transformers.training_args import OptimizerNames
 
 from bert_hf.config.hardware import engine
 from bert_hf.errors import InputError, check_known
+from bert_hf.training.identity import settings
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
-from bert_hf.training.run_fingerprint import settings
 
 _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
 
@@ -24,12 +24,12 @@ _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³�
 
 
 def global_batch_size(args: TrainingArguments) -> int:
-    """Sequences in an optimizer step, over ranks and accumulation steps."""
+    """Return the sequences of an optimizer step, over ranks and accumulation steps."""
     return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
 def format_batch_size(args: TrainingArguments) -> str:
-    """`32 × 2 × 4 = 256`: sequences of a device, accumulation steps, ranks."""
+    """Return `32 × 2 × 4 = 256`: sequences of a device, accumulation steps, ranks."""
     factors = (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return f"{' × '.join(map(str, factors))} = {global_batch_size(args)}"
 
@@ -38,7 +38,7 @@ def format_batch_size(args: TrainingArguments) -> str:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py).
+    """Return two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py).
 
     Trainer tells which: not every model names its norms `LayerNorm`, as BERT does.
     """
@@ -56,7 +56,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 @cache
 def _late_step(device: torch.device) -> Tensor:
-    """The step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
+    """Return the step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
     return torch.full((), _CORRECTED, dtype=torch.float32, device=device)
 
 
@@ -186,29 +186,29 @@ OPTIMIZERS: dict[str, Entry] = {
 
 
 def option_text(option: Any) -> str:
-    """An option that may be an enumeration of transformers, as the text of the command line."""
+    """Return an option, which may be an enumeration of transformers, as the text of the command line."""
     return str(getattr(option, "value", option))
 
 
 def make_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
-    """The optimizer that --optim names, on the parameters of a model."""
+    """Return the optimizer that --optim names, on the parameters of a model."""
     return OPTIMIZERS[option_text(args.optim)].make(model, args)
 
 
 def optimizer_identity(args: Any) -> dict[str, Any]:
-    """The part of a run's identity that describes its optimizer."""
+    """Return the part of a run's identity that describes its optimizer."""
     shared = ("learning_rate", "weight_decay", "max_grad_norm", "optim_args")
     name = option_text(args.optim)
     return {"name": name, **settings(args, (*shared, *OPTIMIZERS[name].options))}
 
 
 def describe_optimizer(args: Any) -> str:
-    """The line of the optimizer on a model card."""
+    """Return the line of the optimizer on a model card."""
     return OPTIMIZERS[option_text(args.optim)].card(args)
 
 
 def check_optimizer(args: Any) -> None:
-    """Checks --optim and its options by making the optimizer for a small model.
+    """Check --optim and its options by making the optimizer for a small model.
 
     Args:
         args: `TrainingArguments`, or the values of the options before one is built.

@@ -12,15 +12,15 @@ from transformers import SchedulerType, get_scheduler
 
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
+from bert_hf.training.identity import settings
 from bert_hf.training.optimization.optimizers import option_text
-from bert_hf.training.run_fingerprint import settings
 
 # (optimizer, warm-up steps, steps of the run, --lr_scheduler_kwargs) → the scheduler
 Schedule = Callable[[Optimizer, int, int, dict], Any]
 
 
 def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> LambdaLR:
-    """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
+    """Return the schedule of the 2018 code: linear decay to zero from step 0 on, after the warm-up.
 
     With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
     transformers' `linear` starts the decay there.
@@ -35,7 +35,7 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
-    """transformers' schedule, whose `num_decay_steps` may also be a share of the steps of the run.
+    """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run.
 
     Raises:
         InputError: warm-up and decay are longer than the run; the rate would never reach its peak.
@@ -62,7 +62,7 @@ _WITHOUT_WARM_UP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
-    """The schedule that --lr_scheduler_type names, for a run of `total_steps`."""
+    """Return the schedule that --lr_scheduler_type names, for a run of `total_steps`."""
     name = option_text(args.lr_scheduler_type)
     warmup = args.get_warmup_steps(total_steps)
     if name not in _WITHOUT_WARM_UP and warmup >= total_steps:
@@ -77,13 +77,13 @@ def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
 
 
 def schedule_identity(args: Any) -> dict[str, Any]:
-    """The part of a run's identity that describes its length and its schedule."""
+    """Return the part of a run's identity that describes its length and its schedule."""
     names = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
     return settings(args, names)
 
 
 def check_schedule(args: Any) -> None:
-    """Makes the schedule for a long run, to find an unknown name and arguments that it does not take."""
+    """Make the schedule for a long run, to find an unknown name and arguments that it does not take."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 

@@ -64,7 +64,7 @@ class Card:
 
 
 def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
-    """Writes `README.md`: front matter, how to load the model, the run's metrics, how it was made.
+    """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
     Metrics that are not finite numbers are left out. Tokens and passwords, which the command or a URL may contain, are
     replaced.
@@ -112,7 +112,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
 
 
 def _results(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
-    """(column, metric, value) of all finite metrics that are not times or counts."""
+    """Return (column, metric, value) of all finite metrics but times and counts."""
     timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
     results = []
     for name, value in metrics.items():
@@ -123,7 +123,7 @@ def _results(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
 
 
 def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
-    """Header and rows: one row per metric, with its value on each split and that of each baseline."""
+    """Return header and rows: one row per metric, with its value on each split and the value of each baseline."""
     rows: dict[str, dict[str, str]] = {}
     for column, metric, value in results:
         rows.setdefault(metric, {})[column] = f"{value:.4f}"
@@ -134,7 +134,7 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
 
 
 def _pipeline(card: Card, model: str) -> str:
-    """Code that calls the model on the card's example."""
+    """Return code that calls the model on the card's example."""
     example = json.dumps(card.example, ensure_ascii=False)
     return f"""from transformers import pipeline
 
@@ -142,13 +142,13 @@ pipeline("{card.pipeline_tag}", model="{model}")({example})"""
 
 
 def replace_repository(folder: Path, name: str, repo_id: str) -> None:
-    """Replaces the name from which the code of a card loads the model, that of the folder or of another repository."""
+    """Replace the name from which the code of a card loads the model: the folder's, or another repository's."""
     card = folder / "README.md"
     write_durably(card, card.read_text(encoding="utf-8").replace(f'"{name}"', f'"{repo_id}"'))
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
-    """Describes the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
+    """Describe the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
@@ -156,5 +156,5 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
 
 
 def hub_id(name: str | None) -> str | None:
-    """The id of a dataset or model on the Hub; None for a path of this machine."""
+    """Return the id of a dataset or model on the Hub; None for a path of this machine."""
     return None if not name or Path(name).exists() else name

@@ -12,7 +12,7 @@ _COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy
 
 
 def write_curves(history: list[dict], folder: Path, baselines: dict[str, float]) -> None:
-    """Writes `log_history.csv` (every entry of the log) and `loss.png` (see `draw_curves`)."""
+    """Write `log_history.csv` (every entry of the log) and `loss.png` (see `draw_curves`)."""
     columns = ["step", *sorted({name for row in history for name in row} - {"step"})]
     with open(folder / "log_history.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
@@ -23,7 +23,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float])
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
-    """Two panels, each with its baseline as a dashed line.
+    """Draw two panels, each with its baseline as a dashed line.
 
     Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy if there are no pairs). The loss
     of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10.
@@ -49,7 +49,7 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
 
 
 def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: float | None, level_name: str) -> None:
-    """One panel: training metrics as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
+    """Draw one panel: training metrics as thin lines, held-out ones with points, a baseline as a dashed line."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
         if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
@@ -72,7 +72,7 @@ def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: floa
 
 
 def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: str) -> None:
-    """Draws lines: x and y values by name, and the shares of all rows that the points have, if these are drawn."""
+    """Draw lines: x and y values by name, and the shares of all rows that the points have, if these are drawn."""
     figure = Figure(figsize=(5, 4))
     panel = figure.subplots()
     for name, (x, y, *shares) in lines.items():

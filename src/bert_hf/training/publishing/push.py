@@ -8,17 +8,11 @@ import huggingface_hub
 
 from bert_hf.errors import InputError, first_line
 
-PUSHED = [
-    *("config.json", "*.safetensors", "model.safetensors.index.json", "README.md"),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "sentence_bert_config.json"),
-    *("*_results.json", "trainer_state.json", "log_history.csv"),
-    *("loss.png", "reliability.png", "precision_recall.png"),
-]
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 
 
 def create_repository(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
-    """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME."""
+    """Create the repository and the branch of a run where they do not exist, and return the full id, USER/NAME."""
     with _hub(folder, repo_id):
         full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision and revision != "main" and not revision.startswith("refs/"):
@@ -26,11 +20,10 @@ def create_repository(folder: Path, repo_id: str, *, private: bool | None = None
         return full_id
 
 
-def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
-    """Uploads a finished run into an existing repository and waits for it; returns the address of the commit.
+def upload(folder: Path, repo_id: str, names: list[str], *, revision: str | None = None) -> str:
+    """Upload files of a finished run into an existing repository, and return the address of the commit.
 
-    Only the files in `PUSHED` go: no checkpoint, no optimizer state, no pickle. The token is that of `HF_TOKEN` or
-    `hf auth login`; none is taken as an argument.
+    The token comes from `HF_TOKEN` or `hf auth login`, never from an argument.
     """
     with _hub(folder, repo_id):
         commit = huggingface_hub.upload_folder(
@@ -38,15 +31,14 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
             folder_path=folder,
             revision=revision,
             commit_message="Upload a run of bert_hf",
-            allow_patterns=PUSHED,
-            ignore_patterns="*/*",
+            allow_patterns=names,
         )
         return str(commit)
 
 
 @contextlib.contextmanager
 def _hub(folder: Path, repo_id: str) -> Iterator[None]:
-    """Gives the Hub's client a timeout, and turns its errors into an `InputError` that says where the model is.
+    """Context manager: give the Hub's client a timeout, and turn its errors into an `InputError`.
 
     Its hooks are kept, among them offline mode. The class comes from the present client, because huggingface_hub 1
     uses httpx and 2 uses httpx2. A factory is set, because the client is closed after a failed connection.

@@ -1,4 +1,4 @@
-"""Fingerprints of runs: which settings make two runs different.
+"""The identity of a run: which settings make two runs different.
 
 An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …).
 """
@@ -14,19 +14,19 @@ _SHOWN = 4  # differing entries that a message lists
 
 
 def weights_checksum(checkpoint: str) -> str:
-    """Of the weights that a run starts from: it distinguishes two checkpoints of one folder or Hub id."""
+    """Return the checksum of the initial weights; it tells two checkpoints at one path apart."""
     files = weight_files(find_checkpoint(checkpoint, weights=False))
     return text_checksum(" ".join(map(file_checksum, files)))[:16]
 
 
 def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """A group of an identity: the named attributes of a run's arguments, as JSON values."""
+    """Return a group of an identity: the named attributes of a run's arguments, as JSON values."""
     values = {name: getattr(args, name) for name in names}
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
-    """Fingerprint entries for model selection: which weights are kept, and when the run is evaluated.
+    """Return the entries of an identity on model selection: which weights are kept, and when the run is evaluated.
 
     Args:
         ends_early: evaluations may end the run.
@@ -42,7 +42,7 @@ def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
 
 
 def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, list[str]]:
-    """The keys whose values differ, each with its differing entries as text.
+    """Return the keys with different values, each with its differing entries as text.
 
         >>> differences({"seed": 1, "optimizer": {"rate": 1e-4}}, {"seed": 1, "optimizer": {"rate": 1e-3}})
         {'optimizer': ['rate: 0.001, was 0.0001']}
@@ -66,7 +66,7 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
 
 
 def describe(found: dict[str, list[str]]) -> str:
-    """`differences` as text: the keys, and in parentheses the first differing entries."""
+    """Return `differences` as text: the keys, and in parentheses the first differing entries."""
     entries = [entry for key in found for entry in found[key]]
     shown = "; ".join(entries[:_SHOWN])
     if len(entries) > _SHOWN:

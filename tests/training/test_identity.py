@@ -12,7 +12,8 @@ from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingAr
 from bert_hf.finetuning.run import identity_of
 from bert_hf.pretraining.start import pretraining_identity
 from bert_hf.training import output_folder
-from bert_hf.training.run_fingerprint import differences
+from bert_hf.training.identity import differences
+from bert_hf.training.run import Run, start_run
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def identity(config, folder, rate=5e-4, examples=None, checkpoint=None, **change
 
 def recorded(folder, made, finished=False):
     folder.mkdir(exist_ok=True)
-    output_folder.write_record(folder, made, finished)
+    Run(folder, made, finished=finished).record()
 
 
 def test_the_entry_that_differs_is_named(config, tmp_path):
@@ -40,7 +41,7 @@ def test_the_entry_that_differs_is_named(config, tmp_path):
     recorded(tmp_path / "run", made)
     other, args = identity(config, tmp_path / "run", rate=1e-3)
     with pytest.raises(InputError) as caught:
-        output_folder.start(args, other)
+        start_run(args, other)
     assert "contains another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
 
 
@@ -48,16 +49,16 @@ def test_a_run_that_keeps_its_best_weights_is_another_one(config, tmp_path):
     """And so is one that is evaluated at other steps, which may find other weights the best."""
     made, args = identity(config, tmp_path / "run")
     recorded(tmp_path / "run", made, finished=True)
-    assert output_folder.start(args, made).finished
+    assert start_run(args, made).finished
     best = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 4, "save_steps": 4}
     kept, _ = identity(config, tmp_path / "run", **best)
     with pytest.raises(InputError, match=r"kept: loss, was the last weights"):
-        output_folder.start(args, kept)
+        start_run(args, kept)
 
     recorded(tmp_path / "best", kept, finished=True)
     often, args = identity(config, tmp_path / "best", **{**best, "eval_steps": 2})
     with pytest.raises(InputError, match=r"eval_steps: 2, was 4"):
-        output_folder.start(args, often)
+        start_run(args, often)
     assert identity(config, tmp_path, eval_steps=2)[0] == identity(config, tmp_path, eval_steps=4)[0]
 
 
