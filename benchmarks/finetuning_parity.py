@@ -24,12 +24,12 @@ from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments, 
 
 from bert_hf.config.finetuning_arguments import (
     ClassificationArguments,
-    FineTuningArguments,
     QuestionAnsweringArguments,
     TokenClassificationArguments,
-    resolve_by_width,
 )
-from bert_hf.config.parser import option, parse
+from bert_hf.config.options import option
+from bert_hf.config.parser import parse
+from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import one_line_errors

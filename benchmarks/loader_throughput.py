@@ -22,7 +22,8 @@ import torch
 from transformers import DataCollatorForLanguageModeling
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments
-from bert_hf.config.parser import option, parse
+from bert_hf.config.options import option
+from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples

@@ -21,7 +21,8 @@ from transformers import BertConfig
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.hardware import device_name, keep_freed_memory
-from bert_hf.config.parser import option, parse
+from bert_hf.config.options import option
+from bert_hf.config.parser import parse
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.errors import one_line_errors
 from bert_hf.training.optimization.optimizers import parameter_groups

@@ -23,7 +23,8 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import bert_hf
 from bert_hf.config.hardware import cpu_threads
-from bert_hf.config.parser import option, parse
+from bert_hf.config.options import option
+from bert_hf.config.parser import parse
 from bert_hf.data.text.tables import choose_column, file_rows
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors

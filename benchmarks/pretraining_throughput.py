@@ -37,7 +37,8 @@ from transformers import BertConfig, Trainer, TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.config.parser import option, parse
+from bert_hf.config.options import option
+from bert_hf.config.parser import parse
 from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_units
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer

@@ -15,11 +15,11 @@ if __name__ == "__main__":
 
 from transformers.utils import logging
 
+from bert_hf.config.checkpoint_arguments import ConversionArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, save_tokenizer
 from bert_hf.errors import one_line_errors
 from bert_hf.models.tf_checkpoint import (
-    ConversionArguments,
     check_conversion,
     convert,
     find_prefix,

@@ -13,27 +13,33 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
+from bert_hf.config.checkpoint_arguments import EvaluationArguments
 from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
+from bert_hf.finetuning.evaluation import evaluate
 from bert_hf.finetuning.metrics import metric_title
 from bert_hf.finetuning.prediction import TextPredictor
-from bert_hf.finetuning.prediction_files import read_inputs
+from bert_hf.finetuning.prediction_files import check_files, load, read_inputs
+
+
+def check(evaluation_args: EvaluationArguments):
+    """Misspelled files end the command before the model is loaded."""
+    yield from check_files(evaluation_args)
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    check, required = EvaluationArguments.check, ("model_name_or_path", "test_file")
+    required = ("model_name_or_path", "test_file")
     options = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options
 
     # 1. Model and tokenizer: the head decides what is measured
-    predictor = evaluation_args.load()
+    predictor = load(evaluation_args)
 
     # 2. Rows → predictions → metrics
     metrics, table = evaluate(predictor, evaluation_args)

@@ -13,11 +13,12 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
+from bert_hf.config.checkpoint_arguments import ExportArguments, PredictorArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, open_network
+from bert_hf.finetuning.onnx_export import ONNX, agreement, check_export, export_onnx, open_network
 from bert_hf.finetuning.prediction import load_predictor
-from bert_hf.finetuning.prediction_files import PredictorArguments, rows_of
+from bert_hf.finetuning.prediction_files import rows_of
 from bert_hf.training.output_folder import claim_output_dir
 
 

@@ -11,7 +11,8 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features
+from bert_hf.analysis.features import open_extractor, open_folder, read_texts, write_features
+from bert_hf.config.analysis_arguments import FeatureArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
 from bert_hf.console import progress

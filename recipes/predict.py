@@ -11,10 +11,11 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
+from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, read_inputs, write_predictions
+from bert_hf.finetuning.prediction_files import check_prediction, load, read_inputs, write_predictions
 
 
 @one_line_errors
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     (prediction_args,) = options
 
     # 1. Model and tokenizer: the head decides what is predicted
-    predictor = prediction_args.load()
+    predictor = load(prediction_args)
 
     # 2. Rows → predictions → file, in windows
     rows = write_predictions(predictor, prediction_args)

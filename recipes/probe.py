@@ -12,8 +12,9 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.probe import REPORT_FILES, ProbeArguments, open_subject, run_probe
+from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
 from bert_hf.analysis.study import recipe_main
+from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
 from bert_hf.data.text.input_files import expand

@@ -17,7 +17,8 @@ if __name__ == "__main__":
 
 from transformers.utils import logging
 
-from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
+from bert_hf.analysis.study import Study, recipe_main, split_argv
+from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.parser import parse
 from bert_hf.training.run import command
 

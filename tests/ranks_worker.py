@@ -22,8 +22,7 @@ from torch import nn
 from transformers import TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
-from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.errors import RunInterrupted

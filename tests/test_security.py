@@ -20,9 +20,8 @@ from helpers.trainer_runs import make
 from hub_server import HubServer
 
 from bert_hf import InputError, load_tokenizer
-from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.parser import parse
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import MANIFEST
 from bert_hf.data.corpus.store import Corpus

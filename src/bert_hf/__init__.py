@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bert_hf.config.finetuning_arguments import (
         ClassificationArguments,
-        FineTuningArguments,
         QuestionAnsweringArguments,
         TaskArguments,
         TokenClassificationArguments,
     )
-    from bert_hf.config.training_arguments import PreTrainingArguments
+    from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
     from bert_hf.data.corpus.store import Corpus
     from bert_hf.data.examples.collator import DataCollatorForPreTraining
     from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -38,7 +37,7 @@ _HOMES = {
     "Corpus": "data.corpus.store",
     "DataCollatorForPreTraining": "data.examples.collator",
     "FineTuner": "finetuning.trainer",
-    "FineTuningArguments": "config.finetuning_arguments",
+    "FineTuningArguments": "config.training_arguments",
     "InputError": "errors",
     "PreTrainer": "training.trainer",
     "PreTrainingArguments": "config.training_arguments",

@@ -13,8 +13,9 @@ from PIL import Image
 from bert_hf.analysis import study_report
 from bert_hf.analysis.study import Cell, Model, nested_order, split_argv
 from bert_hf.analysis.study_report import Row, collect, draw, mean_and_deviation, paired_difference
-from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.parser import parse
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.classification import ClassificationTask
 

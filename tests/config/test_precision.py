@@ -13,9 +13,9 @@ from transformers import default_data_collator
 from bert_hf import BertForPreTraining, PreTrainer
 from bert_hf.config import hardware, precision
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
-from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
 from bert_hf.training import output_folder, run
 from bert_hf.training.checkpoints import checkpoint_files

@@ -8,8 +8,12 @@ from helpers.tuning_runs import tuned
 from transformers import TrainerCallback, TrainingArguments, get_scheduler
 
 from bert_hf import PreTrainer
-from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.config.training_arguments import REFUSED, REFUSED_IN_PRETRAINING, PreTrainingArguments
+from bert_hf.config.training_arguments import (
+    REFUSED,
+    REFUSED_IN_PRETRAINING,
+    FineTuningArguments,
+    PreTrainingArguments,
+)
 from bert_hf.errors import InputError
 from bert_hf.training import preemption
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity

@@ -18,7 +18,8 @@ from transformers import (
     DataCollatorForMultipleChoice,
 )
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError

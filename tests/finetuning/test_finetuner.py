@@ -10,7 +10,8 @@ from tiny import tiny_config
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from bert_hf import InputError
-from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.trainer import choose_best_metric

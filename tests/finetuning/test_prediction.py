@@ -12,10 +12,11 @@ import torch
 import transformers
 from tiny import tiny_config, tiny_tokenizer
 
+from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
 from bert_hf.finetuning.prediction import TextPredictor, load_predictor, predict
-from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
+from bert_hf.finetuning.prediction_files import check_prediction, load, write_predictions
 
 LENGTH = 24
 RNG = np.random.default_rng(0)
@@ -41,7 +42,7 @@ def save(folder, kind="SequenceClassification", trained_on=None, **changes):
 def write(folder, files, output, **options):
     args = PredictionArguments(str(folder), [str(file) for file in files], output=str(output), **options)
     list(check_prediction(args))
-    return write_predictions(args.load(), args)
+    return write_predictions(load(args), args)
 
 
 def as_csv(path, rows):

@@ -8,7 +8,8 @@ from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForTokenClassification, BertModel
 
 from bert_hf import predict
-from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
+from bert_hf.config.finetuning_arguments import FEATURES
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import feature_tagging
 from bert_hf.finetuning.feature_tagging import (

@@ -3,12 +3,11 @@
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.finetuning_arguments import (
     ClassificationArguments,
-    FineTuningArguments,
     QuestionAnsweringArguments,
     TaskArguments,
     TokenClassificationArguments,
 )
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 
 PRETRAIN = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 

@@ -11,7 +11,8 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies, span_cross_entropies, squared_errors
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner

@@ -7,7 +7,7 @@ from datasets import Dataset
 from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf import ResumableTrainer
-from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.config.training_arguments import FineTuningArguments
 
 
 def tuned(folder, **options):

@@ -7,8 +7,8 @@ from tiny import tiny_tokenizer
 
 from bert_hf import BertForPreTraining, InputError
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
-from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
 from bert_hf.training import output_folder
 from bert_hf.training.pretraining import pretraining_identity

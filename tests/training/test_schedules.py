@@ -2,9 +2,8 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.parser import parse
-from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training.optimization.schedules import make_schedule
 

@@ -15,9 +15,9 @@ import torch
 from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from bert_hf.config.analysis_arguments import FeatureArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
-from bert_hf.config.parser import option
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
@@ -35,22 +35,6 @@ from bert_hf.training.run_fingerprint import describe, differences, weights_chec
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
 TEXTS_PER_FILE = 100_000
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
-
-
-@dataclass
-class FeatureArguments:
-    """Which checkpoint reads which texts, and which of its hidden states are kept."""
-
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    train_file: list[str] | None = option(
-        None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
-    )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
-    pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
-    max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
-    per_device_eval_batch_size: int = option(32, "Texts per batch.")
-    dtype: str = option("float32", "Type of the numbers written.", ("float32", "float16"))
 
 
 # ---- texts

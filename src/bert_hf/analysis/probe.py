@@ -19,48 +19,13 @@ from bert_hf.analysis.probe_language import (
     read_minimal_pairs,
 )
 from bert_hf.analysis.study import Main
-from bert_hf.config.parser import option
+from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.console import format_table
-from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.prediction import open_network
 from bert_hf.models.loading import check_positions
 
 REPORT_FILES = ("probe.json", "probe.txt")
-NEEDS = {  # part → the option that names its data
-    "mlm": "validation_file",
-    "nsp": "validation_file",
-    "grammar": "blimp",
-    "features": "train_file",
-    "few_labels": "train_file",
-}
 _MIN_PAIRS = 40  # held-out pairs below which next-sentence prediction is not measured
-
-
-@dataclass
-class ProbeArguments:
-    """Which checkpoint is probed, and with which data."""
-
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    parts: list[str] | None = option(None, f"Parts to run: {', '.join(NEEDS)}. Default: all that have data.")
-    validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
-    blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
-    train_file: list[str] | None = option(None, "Labelled rows, as for finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    label_column: str | None = option(None, "Column of the label. Default: a usual name.")
-    max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
-    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
-    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
-
-    def chosen_parts(self) -> list[str]:
-        """The parts to run, checked."""
-        for part in self.parts or ():
-            check_known(part, NEEDS, f"no part {part!r}", "--parts")
-        chosen = self.parts or [part for part in NEEDS if getattr(self, NEEDS[part])]
-        missing = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
-        if missing:
-            names = " or ".join(f"--{name}" for name in dict.fromkeys(missing))
-            raise InputError("nothing to probe", where="--parts", remedy=f"give {names}")
-        return chosen
 
 
 @dataclass

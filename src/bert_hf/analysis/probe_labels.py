@@ -18,8 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.analysis.features import FeatureExtractor
-from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, json_lines, nested_order
+from bert_hf.analysis.study import PARTS, Main, Study, json_lines, nested_order
 from bert_hf.analysis.study_report import collect, metric_names
+from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds

@@ -37,10 +37,12 @@ from bert_hf.analysis.study_report import (
     write_report,
     write_table,
 )
+from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.files import read_json_object, write_durably
-from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.package_files import find_config
-from bert_hf.config.parser import expand_home, option, parse, yaml_entries
+from bert_hf.config.parser import expand_home, parse, yaml_entries
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
@@ -62,30 +64,6 @@ _INPUTS = ("config", "train_file", "validation_file", "test_file", "data_dir", "
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 
 Main = Callable[[list[str]], int]  # a recipe's `main`
-
-
-@dataclass
-class StudyArguments:
-    """Which cells a study has, and which metrics are compared."""
-
-    models: list[str] | None = option(
-        None,
-        "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold} in a path is the fold's "
-        "number. 'NAME=PATH --OPTION VALUE' adds options for this model.",
-    )
-    recipe: str = option("finetune_classification", "The fine-tuning recipe.")
-    folds_dir: str | None = option(
-        None,
-        "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
-    )
-    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
-    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
-    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
-    reference: str | None = option(
-        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
-    )
-    check: bool = option(False, "Only check the options and the files that the cells would read.")
-    output_dir: str = option("runs/study", "Where the study writes.")
 
 
 def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:

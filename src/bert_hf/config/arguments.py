@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bert_hf.config.parser import option
+from bert_hf.config.options import option
 from bert_hf.errors import InputError
 
 # ---- options that several recipes share
@@ -260,21 +260,3 @@ class ExampleArguments(LengthArguments):
     def longest(self) -> int:
         """Tokens of the longest examples of the run."""
         return self.lengths()[-1][0]
-
-
-@dataclass
-class EstimateArguments:
-    """For which devices the cost of a run is estimated."""
-
-    device: str = option("h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this one).")
-    num_devices: list[int] | None = option(
-        None, "Number of devices; several numbers give one row each.", range="[1, inf)"
-    )
-    global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
-    mfu: float | None = option(
-        None, "Fraction of the device's peak FLOP/s that is reached (docs/speed.md).", range="(0, 1]"
-    )
-
-    def __post_init__(self):
-        if self.num_devices is None:
-            self.num_devices = [1] if self.device == "cpu" else [1, 8, 64, 512]

@@ -1,7 +1,7 @@
 """Fills the dataclasses of options from a YAML file and from the command line, which wins.
 
-An option is declared once: a dataclass field `name: type = option(default, help, …)`. `parse` reads the rest of the
-declaration: the interval of a number, and the other options without which, or with which, it has no effect.
+An option is declared once, see options.py. `parse` also checks its declared limits: the interval of a number, and the
+other options without which, or with which, it has no effect.
 """
 
 import argparse
@@ -10,15 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVarTuple, cast
+from typing import Any, TypeVarTuple, cast
 
 import yaml
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import read_input_text
+from bert_hf.config.options import Limits, check_range
 from bert_hf.config.package_files import find_config
 from bert_hf.config.short_help import unknown_option
 from bert_hf.errors import InputError
@@ -33,55 +34,6 @@ _REPLACED_BY = {
     "max_steps": {"max_hours", "num_train_epochs"},
     "max_hours": {"max_steps", "num_train_epochs"},
 }
-
-
-# ---- declaration
-
-
-class Limits(NamedTuple):
-    """Constraints of an option, checked by `parse`; see `option`."""
-
-    range: str | None
-    only_with: tuple[str, ...]
-    not_with: tuple[str, ...]
-
-
-def option(
-    default: Any,
-    help: str,
-    choices: Iterable | None = None,
-    *,
-    range: str | None = None,
-    only_with: str | tuple[str, ...] = (),
-    not_with: str | tuple[str, ...] = (),
-) -> Any:
-    """Declares an option: a dataclass field with its help text and the limits that `parse` checks.
-
-    Args:
-        range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
-        only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
-            that it needs "optim=muon".
-        not_with: it has no effect with any of these.
-    """
-    metadata: dict[str, Any] = {"help": help.replace("%", "%%")}
-    if choices:
-        metadata["choices"] = choices
-    metadata["limits"] = Limits(range, _tuple(only_with), _tuple(not_with))
-    return field(default=default, metadata=metadata)
-
-
-def _tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
-
-
-def check_range(name: str, value, interval: str) -> None:
-    """Raises an `InputError` if a number, or one in a list of numbers, is outside an interval; NaN is in none."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
-    for number in value if isinstance(value, list) else [value]:
-        above = low <= number if interval[0] == "[" else low < number
-        below = number <= high if interval[-1] == "]" else number < high
-        if not (above and below):
-            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"must be in {interval}")
 
 
 # ---- command line and YAML

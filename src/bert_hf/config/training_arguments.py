@@ -1,6 +1,7 @@
 """Options of a training run: `TrainingArguments` with our defaults; they also select device, threads and precision."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from transformers.training_args import OptimizerNames
 
 from bert_hf.config import hardware
 from bert_hf.config.arguments import OutputArguments
-from bert_hf.config.parser import check_range, option
+from bert_hf.config.finetuning_arguments import MIN_STEPS
+from bert_hf.config.options import check_range, option
 from bert_hf.config.precision import choose_on_gpu
 from bert_hf.config.rendezvous import join_ranks
 from bert_hf.console import logger
@@ -41,6 +43,9 @@ REFUSED_IN_PRETRAINING = {
     "label_smoothing_factor": "the losses of pre-training are not smoothed; leave it out",
     "neftune_noise_alpha": "its noise depends on the length of a padded row; leave it out",
 }
+# Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
+_BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
+_FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 _RANGES = {
     "learning_rate": "[0, inf)",
     "per_device_train_batch_size": "[1, inf)",
@@ -248,3 +253,96 @@ class PreTrainingArguments(RunArguments):
             self.dataloader_num_workers = min(4, hardware.cores_of_rank() - 1) if accelerator else 0
 
         super().__post_init__()
+
+
+@dataclass
+class FineTuningArguments(RunArguments):
+    """Options of a fine-tuning run; what depends on the model's width or on the number of rows is chosen later."""
+
+    output_dir: str | None = "runs/finetune"
+    learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
+        None,
+        "Peak rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
+        "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
+    )
+    per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
+    per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
+    num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        None,
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), more if that is fewer than "
+        "--min_steps. An explicit number is kept unless --min_steps is set as well.",
+    )
+    warmup_steps: float = option(
+        0.1,
+        "A number below 1 is a share of the steps (2018 code: 0.1).",
+        range="[0, inf)",
+        not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
+    )
+    logging_steps: float = option(0.05, "Log every N steps; below 1: a fraction of all steps.")
+    load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
+    )
+    metric_for_best_model: str | None = option(
+        None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
+    )
+    train_sampling_strategy: str = option(
+        "random",
+        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
+        "a GPU (a CPU computes none).",
+        ("random", "group_by_length", "sequential"),
+    )
+
+    def __post_init__(self):
+        self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        self.direction_is_given = self.greater_is_better is not None
+        self.epochs_are_given = self.num_train_epochs is not None
+        super().__post_init__()
+
+    def _resolve_strategies(self) -> None:
+        self.eval_strategy_is_given = self.eval_strategy is not None
+        if self.eval_steps is None and self.eval_strategy in (None, "steps"):
+            self.eval_steps = self.save_steps  # evaluated where it is saved
+        if self.eval_steps is None and self.eval_strategy == "steps":
+            self.eval_steps = self.logging_steps  # as the stock class has it
+        evaluates = "epoch" if self.eval_steps is None else "steps"
+        self.eval_strategy = self.eval_strategy or evaluates
+
+        if self.load_best_model_at_end is None:
+            can_keep_best = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
+            self.load_best_model_at_end = can_keep_best  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
+        if self.load_best_model_at_end and self.save_strategy is None:  # only saved weights can be kept
+            self.save_strategy = self.eval_strategy
+            if self.save_steps is None and self.eval_steps is not None:
+                self.save_steps = self.eval_steps
+
+        super()._resolve_strategies()
+
+
+def resolve_by_width(args, hidden_size: int | None) -> None:
+    """Sets learning rate and epochs where they are not given; a network without hidden size gets those of base."""
+    width = math.inf if hidden_size is None else hidden_size
+    rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
+    if args.learning_rate is None:
+        args.learning_rate = rate
+    if args.num_train_epochs is None:
+        args.num_train_epochs = epochs
+
+
+def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
+    """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
+
+    `rows` are model inputs of an epoch, over all ranks.
+    """
+    if min_steps is None:
+        min_steps = 0 if args.epochs_are_given else MIN_STEPS
+
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    steps = max(1, math.ceil(rows / batch))
+    if args.max_steps <= 0 and steps * args.num_train_epochs < min_steps:
+        args.num_train_epochs = float(math.ceil(min_steps / steps))
+
+    epochs = args.max_steps / steps if args.max_steps > 0 else args.num_train_epochs
+    if epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch" and not args.eval_strategy_is_given:
+        args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
+        if args.save_strategy == "epoch":
+            args.save_strategy, args.save_steps = type(args.save_strategy)("steps"), 1 / _FEW_EVALUATIONS

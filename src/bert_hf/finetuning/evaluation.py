@@ -1,12 +1,11 @@
 """The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `accuracy`, `f1`, …"""
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from bert_hf.config.parser import option
+from bert_hf.config.checkpoint_arguments import EvaluationArguments
 from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choices import choice_row
@@ -22,20 +21,11 @@ from bert_hf.finetuning.prediction import (
     TextPredictor,
     WordPredictor,
 )
-from bert_hf.finetuning.prediction_files import PredictorArguments
 from bert_hf.finetuning.squad.decoding import decode
 from bert_hf.finetuning.squad.files import read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.tagging.conll import check_labels, read_tagged, unify_schemes
 from bert_hf.finetuning.tagging.entities import entity_table, tagging_metrics
-
-
-@dataclass
-class EvaluationArguments(PredictorArguments):
-    """Options of `evaluate.py`."""
-
-    output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
-    label_column: str | None = option(None, "Column of the label. Default: that of the training, or a usual name.")
 
 
 @functools.singledispatch

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import progress
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.errors import InputError

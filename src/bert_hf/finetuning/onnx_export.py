@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bert_hf.config.checkpoint_arguments import ExportArguments
 from bert_hf.config.files import check_writable
-from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.feature_tagging import BiLstmTagger
@@ -25,19 +24,6 @@ from bert_hf.finetuning.run import write_input_length
 ONNX = "model.onnx"
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the extra `onnx`
 _TOLERANCE = 1e-5  # times max(1, max|logit|)
-
-
-@dataclass
-class ExportArguments:
-    """What is exported."""
-
-    model_name_or_path: str | None = option(None, "Folder or Hub id of a finished model.")
-    output_dir: str | None = option(None, "Folder to write to, new or empty.")
-    format: str = option("onnx", "Format of the exported network.", choices=("onnx",))
-    quantize: str | None = option(None, "dynamic: matrices in 8 bits, for a CPU.", choices=("dynamic",))
-    validation_file: list[str] | None = option(
-        None, "Rows on which the quantized labels are compared with the original's.", only_with="quantize"
-    )
 
 
 def check_export(export_args: ExportArguments) -> Iterator[str]:

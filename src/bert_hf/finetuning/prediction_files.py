@@ -11,15 +11,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorArguments
 from bert_hf.config.files import check_writable, flush_to_disk
-from bert_hf.config.parser import option
 from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
@@ -42,39 +41,20 @@ Rows = Iterator[dict[str, Any]]
 # ---- options
 
 
-@dataclass
-class PredictorArguments:
-    """Which finished model reads which rows: options of `predict.py` and `evaluate.py`."""
-
-    model_name_or_path: str | None = option(None, "Model (folder or Hub id): fine-tuned, or pre-trained for [MASK].")
-    test_file: list[str] | None = option(None, "Rows: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll.")
-    text_column: str | None = option(None, "Column of the text. Default: that of the training, or a usual name.")
-    text_pair_column: str | None = option(None, "Column of the second text of a pair.")
-    long_texts: str | None = option(
-        None, "Part of a longer text that is read. Default: as in training.", ("head", "head_tail", "windows")
-    )
-    encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
-
-    def check(self) -> Iterator[str]:
-        """Checks that the files exist."""
-        yield f"files: {shorten_list(expand(self.test_file or []))}"
-
-    def load(self) -> Predictor:
-        """The model, with the options that replace what its training recorded."""
-        names = ("text_column", "text_pair_column", "long_texts")
-        return load_predictor(str(self.model_name_or_path), **{name: getattr(self, name) for name in names})
+def check_files(args: PredictorArguments) -> Iterator[str]:
+    """Check that the files exist."""
+    yield f"files: {shorten_list(expand(args.test_file or []))}"
 
 
-@dataclass
-class PredictionArguments(PredictorArguments):
-    """Options of `predict.py`."""
-
-    output: str | None = option(None, "File of the predictions: .jsonl, .csv or .parquet; it is replaced.")
+def load(args: PredictorArguments) -> Predictor:
+    """Load the model, with the options that replace what its training recorded."""
+    names = ("text_column", "text_pair_column", "long_texts")
+    return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name) for name in names})
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     """Checks the names of files before a model is loaded."""
-    yield from prediction_args.check()
+    yield from check_files(prediction_args)
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
@@ -85,7 +65,7 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
 
 def read_inputs(args: PredictorArguments) -> Iterator[str]:
     """Loads the model and reads all rows, as the command does at its start; for `--check`."""
-    predictor = args.load()
+    predictor = load(args)
     yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.length:,} tokens"
     yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
 

@@ -9,9 +9,10 @@ import torch
 from transformers import BertConfig, PreTrainedModel, set_seed
 
 from bert_hf.config.files import write_durably
-from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
+from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
+from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum

@@ -5,7 +5,6 @@ A dense kernel is transposed, every other tensor is copied. The slots of the opt
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ from transformers import (
     BertPreTrainedModel,
 )
 
+from bert_hf.config.checkpoint_arguments import ConversionArguments
 from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text, write_durably
-from bert_hf.config.parser import option
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
 
@@ -44,17 +43,6 @@ _HEADS = {  # a variable that marks the head → the class that has it
     "output_weights": BertForSequenceClassification,
     "cls/predictions/output_bias": BertForPreTraining,
 }
-
-
-@dataclass
-class ConversionArguments:
-    """What is converted."""
-
-    tf_checkpoint: str | None = option(None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt).")
-    output_dir: str | None = option(None, "Folder to write to, new or empty.")
-    gelu: str = option(
-        "erf", "The activation: published conversions have erf, the code of 2018 computes tanh.", choices=tuple(GELUS)
-    )
 
 
 def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:

@@ -23,9 +23,8 @@ from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
-from bert_hf.config.training_arguments import RunArguments, check_supported
+from bert_hf.config.training_arguments import RunArguments, check_supported, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.data.examples.samplers import LengthGroups, set_epoch
 from bert_hf.training import preemption
