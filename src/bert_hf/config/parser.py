@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVarTuple, cast
 
@@ -19,7 +19,7 @@ from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import read_input_text
-from bert_hf.config.options import Limits, check_range
+from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.config.short_help import unknown_option
 from bert_hf.errors import InputError
@@ -98,7 +98,8 @@ class _Parser(HfArgumentParser):
     def __init__(self, classes: tuple[type, ...], with_check: bool):
         self.limits: dict[str, Limits] = {}
         for cls in classes:
-            _inherit_declarations(cls)
+            for field, declared in declarations(cls):
+                field.metadata = declared  # pyright: ignore[reportAttributeAccessIssue] - the parent class reads it there
         usage = "%(prog)s [--config FILE.yaml] [--OPTION VALUE ...]"
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
 
@@ -119,7 +120,7 @@ class _Parser(HfArgumentParser):
             text = "Only check the files that the run would read, and where it would write."
             self.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
 
-    def add_argument(self, *names, limits: Limits | None = None, **kwargs) -> argparse.Action:
+    def add_argument(self, *names, limits: Limits | None = None, common: bool = False, **kwargs) -> argparse.Action:
         """Adds an option; the parent class hands the whole metadata of a field over."""
         action = super().add_argument(*names, **kwargs)
         if limits is not None:
@@ -135,13 +136,6 @@ class _Parser(HfArgumentParser):
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
             raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
-
-
-def _inherit_declarations(cls: type) -> None:
-    """Gives a field that only has another default, as `max_seq_length: int = 384`, the declaration of its parent's."""
-    for f in fields(cls):
-        parents = (parent.__dataclass_fields__.get(f.name) for parent in cls.__mro__ if is_dataclass(parent))
-        f.metadata = next((parent.metadata for parent in parents if parent and parent.metadata), f.metadata)
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:

@@ -1,0 +1,167 @@
+"""Declares the options of a training run: fields of transformers' `TrainingArguments` and some of ours.
+
+Without importing torch or transformers, so that `--help` answers at once; training_arguments.py has the classes that
+are filled, with all other fields of `TrainingArguments`.
+"""
+
+from dataclasses import dataclass
+
+from bert_hf.config.options import option
+
+_NOT_WITH_CONSTANT = ("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau")
+
+
+@dataclass
+class RunOptions:
+    """Training."""
+
+    # Length and batch
+    max_steps: int = option(-1, "Optimizer steps; takes precedence over --num_train_epochs.", common=True)
+    num_train_epochs: float = option(3.0, "Passes over the training data.", common=True)
+    per_device_train_batch_size: int = option(8, "Training examples per device.", common=True, range="[1, inf)")
+    per_device_eval_batch_size: int = option(8, "Evaluation examples per device.", range="[1, inf)")
+    gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", common=True, range="[1, inf)")
+
+    # Optimizer and schedule
+    learning_rate: float = option(5e-5, "Peak learning rate.", common=True, range="[0, inf)")
+    warmup_steps: float = option(
+        0,
+        "Steps of linear warm-up; a number below 1 is a share of the steps.",
+        common=True,
+        range="[0, inf)",
+        not_with=_NOT_WITH_CONSTANT,
+    )
+    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.", common=True)
+    optim: str = option(
+        "adamw_torch_fused",
+        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
+        common=True,
+    )
+    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).", common=True)
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).")
+
+    # Machine
+    bf16: bool | None = option(
+        None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.", common=True
+    )
+    torch_compile: bool = option(False, "Compile the model with `torch.compile`.", common=True)
+    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.")
+    seed: int = option(42, "Random seed of new weights, order, masks and dropout.", common=True)
+
+    # What is done
+    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
+    do_eval: bool = option(
+        None, "Only evaluate, without training. A run that trains evaluates in any case.", common=True
+    )
+    do_predict: bool = option(
+        None,
+        "Predict the test rows of a fine-tuning task; given without --do_train, nothing is trained. Default: true, "
+        "unless only --do_eval is set.",
+        common=True,
+    )
+
+    # Output
+    output_dir: str | None = option(
+        None, "Folder of the run; the same command resumes an interrupted run in it.", common=True
+    )
+    overwrite_output_dir: bool = option(False, "Replace another finished run in the output folder.", common=True)
+    logging_steps: float = option(500, "Log every N steps; below 1: a share of all steps.", common=True)
+    eval_strategy: str | None = option(
+        None,
+        "When to evaluate during training: no, steps, epoch. Default: steps if --eval_steps is given; otherwise "
+        "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
+        ("no", "steps", "epoch"),
+        common=True,
+    )
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.", common=True)
+    save_minutes: float = option(
+        15.0,
+        "Save a checkpoint at least every N minutes and after the last step. 0: not by time.",
+        common=True,
+        range="[0, inf)",
+        not_with="save_strategy=no",
+    )
+    save_strategy: str | None = option(
+        None,
+        "no: never. steps, epoch, best: in addition to the checkpoints of save_minutes.",
+        ("no", "steps", "epoch", "best"),
+    )
+    save_steps: float = option(
+        None,
+        "Steps between checkpoints, in addition to those of save_minutes.",
+        common=True,
+        not_with="save_strategy=no",
+    )
+    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.", common=True)
+    report_to: None | str | list[str] = option("none", "wandb, tensorboard, trackio, …", common=True)
+    push_to_hub: bool = option(False, "Push the finished run to the Hub.", common=True)
+    hub_model_id: str | None = option(None, "Repository to push to.", common=True)
+
+
+@dataclass
+class PreTrainingOptions(RunOptions):
+    """Training: optimizer and schedule of the paper (Devlin et al. 2019, A.2)."""
+
+    output_dir: str | None = "runs/pretrain"
+    learning_rate: float = 1e-4  # A.2
+    warmup_steps: float = 0.01  # A.2: 10,000 of 1,000,000
+    max_hours: float | None = option(
+        None,
+        "Time budget instead of --max_steps; the speed is measured once, and pauses do not count.",
+        common=True,
+        range="(0, inf)",
+        not_with=("max_steps", "num_train_epochs"),
+    )
+    muon_learning_rate: float = option(
+        3e-3,
+        "Peak rate of the encoder's matrices with --optim muon.",
+        common=True,
+        range="[0, inf)",
+        only_with="optim=muon",
+    )
+    dataloader_num_workers: int = option(None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.")
+    fast_path: str = option(
+        "auto",
+        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
+        "on: nothing is compared. off: padding is kept.",
+        ("auto", "on", "off"),
+    )
+
+
+@dataclass
+class FineTuningOptions(RunOptions):
+    """Training."""
+
+    output_dir: str | None = "runs/finetune"
+    learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
+        None,
+        "Peak learning rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
+        "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
+        common=True,
+        range="[0, inf)",
+    )
+    num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        None,
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), or enough to reach --min_steps. "
+        "An explicit number is kept unless --min_steps is set as well.",
+        common=True,
+    )
+    per_device_train_batch_size: int = 32  # the paper's grid: 16, 32 (A.3)
+    per_device_eval_batch_size: int = 64
+    warmup_steps: float = 0.1  # 2018 code
+    logging_steps: float = 0.05
+    label_smoothing_factor: float = option(0.0, "Share of a label that is given to all classes.", common=True)
+    load_best_model_at_end: bool | None = option(
+        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
+    )
+    metric_for_best_model: str | None = option(
+        None,
+        "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss.",
+        common=True,
+    )
+    train_sampling_strategy: str = option(
+        "random",
+        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
+        "a GPU (a CPU computes none).",
+        ("random", "group_by_length", "sequential"),
+    )
