@@ -1,7 +1,8 @@
 """Measure what a checkpoint has learned: masked words, next sentences, grammar, frozen features, few labels.
 
-python recipes/probe.py --model_name_or_path runs/pretrain-default --train_file SMSSpamCollection.tsv \
-    --validation_file held-out.jsonl --blimp blimp.jsonl --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/pretrain-default --train_file messages.csv --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/pretrain-default --blimp blimp.jsonl --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/mini --parts mlm nsp --validation_file held-out.txt --output_dir runs/probe
 """
 
 import sys
@@ -9,8 +10,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
 from bert_hf.analysis.study import recipe_main

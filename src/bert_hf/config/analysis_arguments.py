@@ -1,11 +1,11 @@
-"""Options of the commands that look at checkpoints: features, probe, study; and of estimate."""
+"""Options of the commands that look at checkpoints (features, probe, study), and of estimate."""
 
 from dataclasses import dataclass
 
 from bert_hf.config.options import option
 from bert_hf.errors import InputError, check_known
 
-PROBES = {  # part → the option that names its data
+PROBES = {  # part of a probe → the option that names its data
     "mlm": "validation_file",
     "nsp": "validation_file",
     "grammar": "blimp",
@@ -16,37 +16,58 @@ PROBES = {  # part → the option that names its data
 
 @dataclass
 class FeatureArguments:
-    """Which checkpoint reads which texts, and which of its hidden states are kept."""
+    """Features."""
 
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).", common=True)
     train_file: list[str] | None = option(
-        None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
+        None,
+        "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet.",
+        common=True,
     )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
-    pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
-    max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
-    per_device_eval_batch_size: int = option(32, "Texts per batch.")
-    dtype: str = option("float32", "Type of the numbers written.", ("float32", "float16"))
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
+    layers: list[int] | None = option(
+        None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.", common=True
+    )
+    pooling: str = option(
+        "mean",
+        "One vector per text (mean, max, cls), or one per token (none).",
+        ("none", "cls", "mean", "max"),
+        common=True,
+    )
+    max_seq_length: int = option(
+        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut.", common=True
+    )
+    per_device_eval_batch_size: int = option(32, "Texts per batch.", common=True)
+    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"), common=True)
 
 
 @dataclass
 class ProbeArguments:
-    """Which checkpoint is probed, and with which data."""
+    """Probe."""
 
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    parts: list[str] | None = option(None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.")
-    validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
-    blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
-    train_file: list[str] | None = option(None, "Labelled rows, as for finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    label_column: str | None = option(None, "Column of the label. Default: a usual name.")
-    max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
-    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
-    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).", common=True)
+    parts: list[str] | None = option(
+        None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.", common=True
+    )
+    validation_file: list[str] | None = option(
+        None, "Held-out text, or a folder of `bert-hf prepare`: for mlm and nsp.", common=True
+    )
+    blimp: list[str] | None = option(
+        None,
+        "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP).",
+        common=True,
+    )
+    train_file: list[str] | None = option(
+        None, "Labelled rows, as for `bert-hf classify`: for features and few_labels.", common=True
+    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.", common=True)
+    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.", common=True)
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.", common=True)
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.", common=True)
 
     def chosen_parts(self) -> list[str]:
-        """The parts to run, checked."""
+        """Return the parts to run, checked."""
         for part in self.parts or ():
             check_known(part, PROBES, f"no part {part!r}", "--parts")
         chosen = self.parts or [part for part in PROBES if getattr(self, PROBES[part])]
@@ -59,39 +80,56 @@ class ProbeArguments:
 
 @dataclass
 class StudyArguments:
-    """Which cells a study has, and which metrics are compared."""
+    """Study."""
 
     models: list[str] | None = option(
         None,
         "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold} in a path is the fold's "
         "number. 'NAME=PATH --OPTION VALUE' adds options for this model.",
+        common=True,
     )
-    recipe: str = option("finetune_classification", "The fine-tuning recipe.")
+    recipe: str = option("finetune_classification", "The fine-tuning recipe.", common=True)
     folds_dir: str | None = option(
         None,
-        "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
+        "Folder of `bert-hf split`: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
+        common=True,
     )
-    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
-    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
-    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
+    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.", common=True)
+    train_sizes: list[str] | None = option(
+        None, "Numbers of training rows, such as 50 500 all. Default: all.", common=True
+    )
+    metrics: list[str] | None = option(
+        None, "Metrics to compare, such as f1. Default: the first two of the task.", common=True
+    )
     reference: str | None = option(
-        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
+        None,
+        "Model or baseline that the others are compared with. Default: the first model with random weights.",
+        common=True,
     )
-    check: bool = option(False, "Only check the options and the files that the cells would read.")
-    output_dir: str = option("runs/study", "Where the study writes.")
+    check: bool = option(False, "Only check the options and the files that the cells would read.", common=True)
+    output_dir: str = option("runs/study", "Folder for study.csv, study.md and learning_curve.png.", common=True)
 
 
 @dataclass
 class EstimateArguments:
-    """For which devices the cost of a run is estimated."""
+    """Estimate."""
 
-    device: str = option("h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this one).")
-    num_devices: list[int] | None = option(
-        None, "Number of devices; several numbers give one row each.", range="[1, inf)"
+    device: str = option(
+        "h200",
+        "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this machine).",
+        common=True,
     )
-    global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
+    num_devices: list[int] | None = option(
+        None, "Number of devices; several numbers give one row each.", common=True, range="[1, inf)"
+    )
+    global_batch: int = option(
+        256, "Sequences per optimizer step, over all devices (A.2: 256).", common=True, range="[1, inf)"
+    )
     mfu: float | None = option(
-        None, "Fraction of the device's peak FLOP/s that is reached (docs/speed.md).", range="(0, 1]"
+        None,
+        "Fraction of the device's peak FLOP/s that is reached (docs/speed.md). Default: by hidden size.",
+        common=True,
+        range="(0, 1]",
     )
 
     def __post_init__(self):

@@ -11,6 +11,36 @@ from typing import ClassVar
 from bert_hf.config.options import option
 from bert_hf.errors import InputError
 
+# ---- options of many commands
+
+
+@dataclass
+class ConfigArguments:
+    """Command."""
+
+    config: str | None = option(
+        None, "YAML file of options, or its name in configs/; the command line wins.", common=True
+    )
+
+
+@dataclass
+class CheckArguments(ConfigArguments):
+    """Command."""
+
+    check: bool = option(False, "Only check the options, the files to read and where to write.", common=True)
+
+
+@dataclass
+class LaunchArguments:
+    """Command."""
+
+    num_processes: int | None = option(
+        None, "Ranks on this machine (only with `bert-hf`). Default: one per GPU.", common=True
+    )
+    accelerate_config: str | None = option(
+        None, "ddp, fsdp2, zero2, or a file of `accelerate config` (only with `bert-hf`).", common=True
+    )
+
 
 @dataclass
 class OutputArguments:
@@ -51,15 +81,14 @@ class TokenizerArguments:
     )
     strip_accents: bool | None = option(
         None,
-        "Strip accents. Default: as do_lower_case, but a newly trained vocabulary keeps them where --language "
-        "or the text is not Latin, Greek or Cyrillic (docs/languages.md).",
+        "Strip accents. Default: as do_lower_case, but a newly trained vocabulary keeps them where the text is not "
+        "Latin, Greek or Cyrillic (docs/languages.md).",
         common=True,
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.", common=True)
     limit_alphabet: int | None = option(
         None,
-        "Characters kept in a trained vocabulary; rarer ones become [UNK]. Default: 1000, or as many as make up "
-        "99.95 % of the text.",
+        "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 % of the text.",
         common=True,
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),
@@ -80,7 +109,7 @@ class TextArguments:
 
     train_file: list[str] | None = option(
         None,
-        "Files or globs: .txt .jsonl .parquet .csv .tsv, also .gz and .xz; or a folder of `bert-hf prepare`.",
+        "Files or globs: .txt .jsonl .parquet .csv …, also .gz .xz; or a prepared corpus.",
         common=True,
     )
     dataset_name: str | None = option(None, "Hub dataset, in place of files.", common=True, not_with="train_file")

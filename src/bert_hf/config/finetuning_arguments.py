@@ -93,8 +93,7 @@ class TaskArguments:
     from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.", common=True)
     min_steps: int | None = option(
         None,
-        "Minimum number of optimizer steps; whole epochs are added to reach it. "
-        f"Default: {MIN_STEPS} without --num_train_epochs.",
+        f"Fewest optimizer steps, in whole epochs. Default: {MIN_STEPS} without --num_train_epochs.",
         common=True,
         range="[0, inf)",
         not_with="max_steps",
@@ -104,7 +103,7 @@ class TaskArguments:
     )
     write_predictions: bool = option(
         False,
-        "Write the predictions of test rows, else of validation rows. Default: true for words and questions.",
+        "Write the predictions of test rows, else of validation rows.",
         common=True,
     )
     language: str | None = option(None, "ISO 639 code, such as de, for the model card.", common=True)
@@ -132,13 +131,13 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
 
     task: str | None = option(
         None,
-        "Known task by its name in lower case, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.",
+        "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.",
         common=True,
     )
     data_dir: str | None = option(None, "Folder with the benchmark's files.", common=True, only_with="task")
     long_texts: str = option(
         "head",
-        "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
+        "Part of longer texts that is read: head, head_tail, windows (everything).",
         ("head", "head_tail", "windows"),
         common=True,
     )
@@ -156,21 +155,19 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     )
     max_false_positive_rate: float | None = option(
         None,
-        "Choose the threshold with at most this false-positive rate on the validation rows (two classes).",
+        "Choose the threshold with at most this false-positive rate on validation rows.",
         common=True,
         range="(0, 1)",
         not_with=("min_precision", "best_f1_threshold"),
     )
     min_precision: float | None = option(
         None,
-        "Choose the threshold with at least this precision on the validation rows.",
+        "Choose the threshold with at least this precision on validation rows.",
         common=True,
         range="(0, 1]",
         not_with="best_f1_threshold",
     )
-    best_f1_threshold: bool = option(
-        False, "Choose the threshold with the best F1 on the validation rows.", common=True
-    )
+    best_f1_threshold: bool = option(False, "Choose the threshold with the best F1 on validation rows.", common=True)
 
 
 @dataclass

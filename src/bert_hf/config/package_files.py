@@ -10,24 +10,6 @@ RECIPES = _ROOT / "recipes"
 CONFIGS = _ROOT / "configs"
 
 COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
-CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
-    "tokenizer": "train_tokenizer",
-    "prepare": "prepare",
-    "pretrain": "pretrain",
-    "classify": "finetune_classification",
-    "answer": "finetune_question_answering",
-    "tag": "finetune_token_classification",
-    "choose": "finetune_multiple_choice",
-    "predict": "predict",
-    "evaluate": "evaluate",
-    "probe": "probe",
-    "study": "study",
-    "split": "split",
-    "features": "extract_features",
-    "estimate": "estimate",
-    "export": "export",
-    "convert": "convert_tf_checkpoint",
-}
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:

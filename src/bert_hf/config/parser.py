@@ -16,8 +16,8 @@ from typing import Any, TypeVarTuple, cast
 
 import yaml
 from transformers import HfArgumentParser
-from transformers.hf_argparser import string_to_bool
 
+from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
 from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
@@ -68,7 +68,7 @@ def parse(
             option of the command line that has no effect with the others; or `check` fails.
     """
     checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    parser = _Parser(classes, checks_only)
+    parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
     values, names = _read_values(parser, _words(argv), default_config)
 
     _check_limits(parser, values, names)
@@ -95,7 +95,7 @@ def parse(
 class _Parser(HfArgumentParser):
     """argparse whose errors are `InputError`s, and which knows the declaration of each option."""
 
-    def __init__(self, classes: tuple[type, ...], with_check: bool):
+    def __init__(self, classes: tuple[type, ...]):
         self.limits: dict[str, Limits] = {}
         for cls in classes:
             for field, declared in declarations(cls):
@@ -114,11 +114,6 @@ class _Parser(HfArgumentParser):
         for action in self._actions:
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
-
-        self.add_argument("--config", default=None, help="YAML file of the run, or its name in configs/.")
-        if with_check:
-            text = "Only check the files that the run would read, and where it would write."
-            self.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
 
     def add_argument(self, *names, limits: Limits | None = None, common: bool = False, **kwargs) -> argparse.Action:
         """Adds an option; the parent class hands the whole metadata of a field over."""

@@ -8,12 +8,40 @@ from dataclasses import dataclass
 
 from bert_hf.config.options import option
 
+# All fields of `TrainingArguments`, which training takes, in the version of transformers in constraints.txt
+STOCK_VERSION = "5.23.0"
+STOCK_OPTIONS = frozenset(
+    """
+    output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_type
+    lr_scheduler_kwargs warmup_steps optim optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon
+    optim_target_modules gradient_accumulation_steps average_tokens_across_devices max_grad_norm
+    label_smoothing_factor bf16 fp16 bf16_full_eval fp16_full_eval tf32 activation_checkpointing
+    activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs torch_compile
+    torch_compile_backend torch_compile_mode use_liger_kernel liger_kernel_config use_cache neftune_noise_alpha
+    torch_empty_cache_steps auto_find_batch_size logging_strategy logging_steps logging_first_step
+    log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen log_level log_level_replica
+    disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id
+    eval_strategy eval_steps eval_delay per_device_eval_batch_size prediction_loss_only eval_on_start
+    eval_do_concat_batches eval_use_gather_object eval_accumulation_steps include_for_metrics batch_eval_metrics
+    save_only_model save_strategy save_steps save_on_each_node save_total_limit enable_jit_checkpoint
+    push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
+    load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip
+    restore_callback_states_from_checkpoint full_determinism seed data_seed use_cpu accelerator_config
+    parallelism_config dataloader_drop_last dataloader_num_workers dataloader_pin_memory
+    dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context
+    dataloader_in_order remove_unused_columns label_names train_sampling_strategy length_column_name
+    ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout
+    fsdp fsdp_config deepspeed debug skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint
+    local_rank
+    """.split()
+)
+
 _NOT_WITH_CONSTANT = ("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau")
 
 
 @dataclass
 class RunOptions:
-    """Training."""
+    """Training run."""
 
     # Length and batch
     max_steps: int = option(-1, "Optimizer steps; takes precedence over --num_train_epochs.", common=True)
@@ -34,7 +62,7 @@ class RunOptions:
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.", common=True)
     optim: str = option(
         "adamw_torch_fused",
-        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
+        "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; muon (pre-training).",
         common=True,
     )
     weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).", common=True)
@@ -50,15 +78,8 @@ class RunOptions:
 
     # What is done
     do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
-    do_eval: bool = option(
-        None, "Only evaluate, without training. A run that trains evaluates in any case.", common=True
-    )
-    do_predict: bool = option(
-        None,
-        "Predict the test rows of a fine-tuning task; given without --do_train, nothing is trained. Default: true, "
-        "unless only --do_eval is set.",
-        common=True,
-    )
+    do_eval: bool = option(None, "Without --do_train: only evaluate. A run that trains always evaluates.", common=True)
+    do_predict: bool = option(None, "Predict the test rows of a fine-tuning task.")
 
     # Output
     output_dir: str | None = option(
@@ -68,15 +89,15 @@ class RunOptions:
     logging_steps: float = option(500, "Log every N steps; below 1: a share of all steps.", common=True)
     eval_strategy: str | None = option(
         None,
-        "When to evaluate during training: no, steps, epoch. Default: steps if --eval_steps is given; otherwise "
-        "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
+        "When to evaluate during training. Default: steps with --eval_steps; otherwise never in pre-training, and "
+        "each epoch in fine-tuning, at most ten times.",
         ("no", "steps", "epoch"),
         common=True,
     )
     eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.", common=True)
     save_minutes: float = option(
         15.0,
-        "Save a checkpoint at least every N minutes and after the last step. 0: not by time.",
+        "Most minutes between checkpoints; 0: not by time. The last step is always saved.",
         common=True,
         range="[0, inf)",
         not_with="save_strategy=no",
@@ -100,14 +121,14 @@ class RunOptions:
 
 @dataclass
 class PreTrainingOptions(RunOptions):
-    """Training: optimizer and schedule of the paper (Devlin et al. 2019, A.2)."""
+    """Pre-training, with the optimizer and schedule of the paper (Devlin et al. 2019, A.2)."""
 
     output_dir: str | None = "runs/pretrain"
     learning_rate: float = 1e-4  # A.2
     warmup_steps: float = 0.01  # A.2: 10,000 of 1,000,000
     max_hours: float | None = option(
         None,
-        "Time budget instead of --max_steps; the speed is measured once, and pauses do not count.",
+        "Time budget instead of --max_steps; speed is measured once, pauses do not count.",
         common=True,
         range="(0, inf)",
         not_with=("max_steps", "num_train_epochs"),
@@ -130,22 +151,22 @@ class PreTrainingOptions(RunOptions):
 
 @dataclass
 class FineTuningOptions(RunOptions):
-    """Training."""
+    """Fine-tuning run."""
 
     output_dir: str | None = "runs/finetune"
     learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
         None,
-        "Peak learning rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
-        "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
+        "Peak learning rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5 "
+        "(the paper's grid: 5e-5, 3e-5, 2e-5; A.3).",
         common=True,
         range="[0, inf)",
     )
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None,
-        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), or enough to reach --min_steps. "
-        "An explicit number is kept unless --min_steps is set as well.",
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), or enough to reach --min_steps.",
         common=True,
     )
+    do_predict: bool = option(None, "Without --do_train: only predict the test rows. Default: true.", common=True)
     per_device_train_batch_size: int = 32  # the paper's grid: 16, 32 (A.3)
     per_device_eval_batch_size: int = 64
     warmup_steps: float = 0.1  # 2018 code
@@ -156,7 +177,7 @@ class FineTuningOptions(RunOptions):
     )
     metric_for_best_model: str | None = option(
         None,
-        "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss.",
+        "Metric that selects the best weights. Default: the task's; below 200 rows, the loss.",
         common=True,
     )
     train_sampling_strategy: str = option(
