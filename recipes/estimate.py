@@ -4,7 +4,7 @@ bert-hf estimate --config bert-base-paper --device h200 --num_devices 1 8 64
 bert-hf estimate --config bert-mini-cpu --device cpu
 bert-hf estimate --config_name large --max_steps 1000000 --device a100-80gb
 
-Nothing is trained.
+Nothing is trained. The options of `bert-hf pretrain` describe the run.
 """
 
 import sys

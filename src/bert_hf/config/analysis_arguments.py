@@ -18,53 +18,42 @@ PROBES = {  # part of a probe → the option that names its data
 class FeatureArguments:
     """Features."""
 
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).", common=True)
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
     train_file: list[str] | None = option(
-        None,
-        "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet.",
-        common=True,
+        None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
     )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
-    layers: list[int] | None = option(
-        None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.", common=True
-    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
     pooling: str = option(
-        "mean",
-        "One vector per text (mean, max, cls), or one per token (none).",
-        ("none", "cls", "mean", "max"),
-        common=True,
+        "mean", "One vector per text (mean, max, cls), or one per token (none).", ("none", "cls", "mean", "max")
     )
     max_seq_length: int = option(
-        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut.", common=True
+        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
     )
-    per_device_eval_batch_size: int = option(32, "Texts per batch.", common=True)
-    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"), common=True)
+    per_device_eval_batch_size: int = option(32, "Texts per batch.")
+    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"))
 
 
 @dataclass
 class ProbeArguments:
     """Probe."""
 
-    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).", common=True)
-    parts: list[str] | None = option(
-        None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.", common=True
-    )
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
+    parts: list[str] | None = option(None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.")
     validation_file: list[str] | None = option(
-        None, "Held-out text, or a folder of `bert-hf prepare`: for mlm and nsp.", common=True
+        None, "Held-out text, or a folder of `bert-hf prepare`: for mlm and nsp."
     )
     blimp: list[str] | None = option(
-        None,
-        "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP).",
-        common=True,
+        None, "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP)."
     )
     train_file: list[str] | None = option(
-        None, "Labelled rows, as for `bert-hf classify`: for features and few_labels.", common=True
+        None, "Labelled rows, as for `bert-hf classify`: for features and few_labels."
     )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
-    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.", common=True)
-    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.", common=True)
-    max_eval_samples: int = option(1000, "Maximum number of held-out examples.", common=True)
-    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.", common=True)
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
+    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
     def chosen_parts(self) -> list[str]:
         """Return the parts to run, checked."""
@@ -86,28 +75,20 @@ class StudyArguments:
         None,
         "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold} in a path is the fold's "
         "number. 'NAME=PATH --OPTION VALUE' adds options for this model.",
-        common=True,
     )
-    recipe: str = option("finetune_classification", "The fine-tuning recipe.", common=True)
+    recipe: str = option("finetune_classification", "The fine-tuning recipe.")
     folds_dir: str | None = option(
         None,
         "Folder of `bert-hf split`: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
-        common=True,
     )
-    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.", common=True)
-    train_sizes: list[str] | None = option(
-        None, "Numbers of training rows, such as 50 500 all. Default: all.", common=True
-    )
-    metrics: list[str] | None = option(
-        None, "Metrics to compare, such as f1. Default: the first two of the task.", common=True
-    )
+    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
+    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
+    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
     reference: str | None = option(
-        None,
-        "Model or baseline that the others are compared with. Default: the first model with random weights.",
-        common=True,
+        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
     )
-    check: bool = option(False, "Only check the options and the files that the cells would read.", common=True)
-    output_dir: str = option("runs/study", "Folder for study.csv, study.md and learning_curve.png.", common=True)
+    check: bool = option(False, "Only check the options and the files that the cells would read.")
+    output_dir: str = option("runs/study", "Folder for study.csv, study.md and learning_curve.png.")
 
 
 @dataclass
@@ -115,20 +96,15 @@ class EstimateArguments:
     """Estimate."""
 
     device: str = option(
-        "h200",
-        "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this machine).",
-        common=True,
+        "h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this machine)."
     )
     num_devices: list[int] | None = option(
-        None, "Number of devices; several numbers give one row each.", common=True, range="[1, inf)"
+        None, "Number of devices; several numbers give one row each.", range="[1, inf)"
     )
-    global_batch: int = option(
-        256, "Sequences per optimizer step, over all devices (A.2: 256).", common=True, range="[1, inf)"
-    )
+    global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
     mfu: float | None = option(
         None,
         "Fraction of the device's peak FLOP/s that is reached (docs/speed.md). Default: by hidden size.",
-        common=True,
         range="(0, 1]",
     )
 

@@ -18,27 +18,23 @@ from bert_hf.errors import InputError
 class ConfigArguments:
     """Command."""
 
-    config: str | None = option(
-        None, "YAML file of options, or its name in configs/; the command line wins.", common=True
-    )
+    config: str | None = option(None, "YAML file of options, or its name in configs/; the command line wins.")
 
 
 @dataclass
 class CheckArguments(ConfigArguments):
     """Command."""
 
-    check: bool = option(False, "Only check the options, the files to read and where to write.", common=True)
+    check: bool = option(False, "Only check the options, the files to read and where to write.")
 
 
 @dataclass
 class LaunchArguments:
     """Command."""
 
-    num_processes: int | None = option(
-        None, "Ranks on this machine (only with `bert-hf`). Default: one per GPU.", common=True
-    )
+    num_processes: int | None = option(None, "Ranks on this machine (only with `bert-hf`). Default: one per GPU.")
     accelerate_config: str | None = option(
-        None, "ddp, fsdp2, zero2, or a file of `accelerate config` (only with `bert-hf`).", common=True
+        None, "ddp, fsdp2, zero2, or a file of `accelerate config` (only with `bert-hf`)."
     )
 
 
@@ -47,9 +43,9 @@ class OutputArguments:
     """Output folder."""
 
     output_dir: str | None = option(
-        None, "Folder to write to; where a command can be continued, the same command does so.", common=True
+        None, "Folder to write to; where a command can be continued, the same command does so."
     )
-    overwrite_output_dir: bool = option(False, "Replace earlier results of the command in this folder.", common=True)
+    overwrite_output_dir: bool = option(False, "Replace earlier results of the command in this folder.")
 
 
 def check_language(code: str | None) -> None:
@@ -66,30 +62,23 @@ def check_language(code: str | None) -> None:
 class TokenizerArguments:
     """Tokenizer: loaded, or trained on the text."""
 
-    tokenizer_name: str | None = option(
-        None, "Folder, Hub id or bare vocab.txt. Default: a vocabulary is trained.", common=True
-    )
+    tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Default: a vocabulary is trained.")
     vocab_size: int = option(
         30522,
         "Size of a trained vocabulary (30,522 as the published uncased models).",
-        common=True,
         range="[6, 2147483647]",  # five special tokens and one piece
         not_with=("tokenizer_name", "model_name_or_path"),
     )
-    do_lower_case: bool = option(
-        True, "Lower-case and strip accents (uncased); false keeps both (cased).", common=True
-    )
+    do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
     strip_accents: bool | None = option(
         None,
         "Strip accents. Default: as do_lower_case, but a newly trained vocabulary keeps them where the text is not "
         "Latin, Greek or Cyrillic (docs/languages.md).",
-        common=True,
     )
-    tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.", common=True)
+    tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
         None,
         "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 % of the text.",
-        common=True,
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),
     )
@@ -108,25 +97,19 @@ class TextArguments:
     """Text: files, or a dataset of the Hub."""
 
     train_file: list[str] | None = option(
-        None,
-        "Files or globs: .txt .jsonl .parquet .csv …, also .gz .xz; or a prepared corpus.",
-        common=True,
+        None, "Files or globs: .txt .jsonl .parquet .csv …, also .gz .xz; or a prepared corpus."
     )
-    dataset_name: str | None = option(None, "Hub dataset, in place of files.", common=True, not_with="train_file")
+    dataset_name: str | None = option(None, "Hub dataset, in place of files.", not_with="train_file")
     dataset_config_name: str | None = option(
-        None, "Configuration of the dataset.", common=True, only_with="dataset_name", not_with="train_file"
+        None, "Configuration of the dataset.", only_with="dataset_name", not_with="train_file"
     )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
-    language: str | None = option(
-        None, "ISO 639 code, such as de: for the ends of sentences and the model card.", common=True
-    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    language: str | None = option(None, "ISO 639 code, such as de: for the ends of sentences and the model card.")
     sentence_per_line: bool = option(
-        False, "One sentence per line, as in the 2018 code; nothing is split or truncated.", common=True
+        False, "One sentence per line, as in the 2018 code; nothing is split or truncated."
     )
-    num_proc: int = option(1, "Processes that prepare the text.", common=True, range="[1, 1024]")
-    cache_dir: str = option(
-        "~/.cache/bert_hf", "Folder that keeps prepared text and downloads for the next time.", common=True
-    )
+    num_proc: int = option(1, "Processes that prepare the text.", range="[1, 1024]")
+    cache_dir: str = option("~/.cache/bert_hf", "Folder that keeps prepared text and downloads for the next time.")
 
     def __post_init__(self):
         check_language(self.language)
@@ -144,15 +127,14 @@ class CorpusArguments(TextArguments):
     validation_file: list[str] | None = option(
         None,
         "Held-out files of the same kinds. Default: a part is split off.",
-        common=True,
         only_with=("train_file", "dataset_name"),
     )
     validation_split_percentage: float = option(
-        5.0, "Documents held out, in %.", common=True, range="(0, 100)", not_with="validation_file"
+        5.0, "Documents held out, in %.", range="(0, 100)", not_with="validation_file"
     )
-    model_license: str | None = option(None, "Licence of the model, for the model card.")
-    dataset_license: str | None = option(None, "Licence of the data, for the model card.")
-    dataset_source: str | None = option(None, "Source of the data, for the model card.")
+    model_license: str | None = option(None, "Licence of the model, for the model card.", common=False)
+    dataset_license: str | None = option(None, "Licence of the data, for the model card.", common=False)
+    dataset_source: str | None = option(None, "Source of the data, for the model card.", common=False)
 
 
 @dataclass
@@ -162,17 +144,12 @@ class PrepareArguments:
     shard: str | None = option(
         None,
         "i/n: prepare every n-th input, starting with input i (from 0), on one of n machines.",
-        common=True,
         not_with=("deduplicate", "overwrite_output_dir", "check"),  # a part sees neither all inputs nor all outputs
     )
     deduplicate: str | None = option(
-        None,
-        "Leave out documents that equal an earlier one, or nearly do.",
-        ("exact", "near"),
-        common=True,
-        not_with="check",
+        None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near"), not_with="check"
     )
-    check: bool = option(False, "Only report on the text; nothing is written.", common=True)
+    check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
         self.part()
@@ -196,11 +173,10 @@ class PrepareArguments:
 class ModelArguments:
     """Model: from scratch, or a checkpoint."""
 
-    model_name_or_path: str | None = option(None, "BERT checkpoint (folder or Hub id) to continue from.", common=True)
+    model_name_or_path: str | None = option(None, "BERT checkpoint (folder or Hub id) to continue from.")
     config_name: str | None = option(
         None,
         "Model JSON (a BertConfig), or its name: tiny, mini, small, medium, base, large.",
-        common=True,
         not_with="model_name_or_path",
     )
     position_initializer: str = option(
@@ -209,17 +185,16 @@ class ModelArguments:
         "with Muon leave the unigram plateau (docs/small_machine.md). They are trained either way.",
         choices=("random", "sinusoidal"),
         not_with="model_name_or_path",
+        common=False,
     )
     dropout: float | None = option(
         None,
         "Dropout of hidden layers and attention. Default: the model's.",
-        common=True,
         range="[0, 0.99]",  # what is left is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
     )
     attn_implementation: str = option(
         "sdpa", "Attention: one of transformers' implementations.", ("eager", "sdpa", "flash_attention_2",
-        "flash_attention_3", "flash_attention_4", "flex_attention"),
-    )  # fmt: skip
+        "flash_attention_3", "flash_attention_4", "flex_attention"), common=False)  # fmt: skip
 
 
 @dataclass
@@ -228,24 +203,20 @@ class ExampleArguments:
 
     from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
 
-    max_seq_length: int = option(
-        128, "Maximum tokens of an example, [CLS] and [SEP] included.", common=True, range="[8, inf)"
-    )
+    max_seq_length: int = option(128, "Maximum tokens of an example, [CLS] and [SEP] included.", range="[8, inf)")
     long_seq_length: int | None = option(
-        None, "Length in the last part of the run (the paper: 512).", common=True, range="[8, inf)"
+        None, "Length in the last part of the run (the paper: 512).", range="[8, inf)"
     )
     long_seq_fraction: float = option(
-        0.1, "Share of the steps at long_seq_length.", common=True, range="[0, 1]", only_with="long_seq_length"
+        0.1, "Share of the steps at long_seq_length.", range="[0, 1]", only_with="long_seq_length"
     )
-    mlm_probability: float = option(0.15, "Share of the tokens that are predicted.", common=True, range="(0, 1)")
-    whole_word_mask: bool = option(False, "Mask whole words (80/10/10 still applies per token).", common=True)
-    nsp: bool = option(True, "Next-sentence prediction; false trains only the masked language model.", common=True)
+    mlm_probability: float = option(0.15, "Share of the tokens that are predicted.", range="(0, 1)")
+    whole_word_mask: bool = option(False, "Mask whole words (80/10/10 still applies per token).")
+    nsp: bool = option(True, "Next-sentence prediction; false trains only the masked language model.")
     short_seq_probability: float = option(
-        0.1, "Share of documents whose examples get a random, shorter target length.", common=True, range="[0, 1]"
+        0.1, "Share of documents whose examples get a random, shorter target length.", range="[0, 1]"
     )
-    max_eval_samples: int = option(
-        4000, "Maximum number of held-out examples that are evaluated.", common=True, range="[1, inf)"
-    )
+    max_eval_samples: int = option(4000, "Maximum number of held-out examples that are evaluated.", range="[1, inf)")
 
     def __post_init__(self):
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:

@@ -10,22 +10,19 @@ class PredictorArguments:
     """Model and rows."""
 
     model_name_or_path: str | None = option(
-        None, "Model, as the first word: fine-tuned, or pre-trained for [MASK]; folder or Hub id.", common=True
+        None, "Model, as the first word: fine-tuned, or pre-trained for [MASK]; folder or Hub id."
     )
     test_file: list[str] | None = option(
-        None, "Rows, as the further words: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll.", common=True
+        None, "Rows, as the further words: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll."
     )
-    text_column: str | None = option(
-        None, "Column of the text. Default: as in training, or a usual name.", common=True
-    )
-    text_pair_column: str | None = option(None, "Column of the second text of a pair.", common=True)
+    text_column: str | None = option(None, "Column of the text. Default: as in training, or a usual name.")
+    text_pair_column: str | None = option(None, "Column of the second text of a pair.")
     long_texts: str | None = option(
         None,
         "Part of longer texts that is read: head, head_tail, windows. Default: as in training.",
         ("head", "head_tail", "windows"),
-        common=True,
     )
-    encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).", common=True)
+    encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
 
 
 @dataclass
@@ -33,7 +30,7 @@ class PredictionArguments(PredictorArguments):
     """Output."""
 
     output: str | None = option(
-        None, "File of the predictions: .jsonl, .csv or .parquet; every input column passes through.", common=True
+        None, "File of the predictions: .jsonl, .csv or .parquet; every input column passes through."
     )
 
 
@@ -41,27 +38,20 @@ class PredictionArguments(PredictorArguments):
 class EvaluationArguments(PredictorArguments):
     """Evaluation."""
 
-    output_dir: str | None = option(
-        None, "Folder for test_results.json; without it the metrics are only printed.", common=True
-    )
-    label_column: str | None = option(
-        None, "Column of the label. Default: as in training, or a usual name.", common=True
-    )
+    output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
+    label_column: str | None = option(None, "Column of the label. Default: as in training, or a usual name.")
 
 
 @dataclass
 class ExportArguments:
     """Export."""
 
-    model_name_or_path: str | None = option(None, "Finished model, as the first word: folder or Hub id.", common=True)
-    output_dir: str | None = option(None, "Folder for model.onnx, tokenizer and labels, new or empty.", common=True)
-    format: str = option("onnx", "Format of the exported network.", ("onnx",), common=True)
-    quantize: str | None = option(None, "Matrices in 8 bits, for a CPU.", ("dynamic",), common=True)
+    model_name_or_path: str | None = option(None, "Finished model, as the first word: folder or Hub id.")
+    output_dir: str | None = option(None, "Folder for model.onnx, tokenizer and labels, new or empty.")
+    format: str = option("onnx", "Format of the exported network.", ("onnx",))
+    quantize: str | None = option(None, "Matrices in 8 bits, for a CPU.", ("dynamic",))
     validation_file: list[str] | None = option(
-        None,
-        "Rows on which the quantized predictions are compared with the original's.",
-        common=True,
-        only_with="quantize",
+        None, "Rows on which the quantized predictions are compared with the original's.", only_with="quantize"
     )
 
 
@@ -70,12 +60,7 @@ class ConversionArguments:
     """Conversion."""
 
     tf_checkpoint: str | None = option(
-        None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt), as the first word.", common=True
+        None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt), as the first word."
     )
-    output_dir: str | None = option(None, "Folder to write to, new or empty.", common=True)
-    gelu: str = option(
-        "erf",
-        "Activation: erf, as published conversions; tanh, as the code of 2018.",
-        ("erf", "tanh"),
-        common=True,
-    )
+    output_dir: str | None = option(None, "Folder to write to, new or empty.")
+    gelu: str = option("erf", "Activation: erf, as published conversions; tanh, as the code of 2018.", ("erf", "tanh"))

@@ -14,27 +14,26 @@ FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_l
 class LabelledColumns:
     """Columns of the rows."""
 
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.", common=True)
-    text_pair_column: str | None = option(None, "Column of the second text, if there are pairs.", common=True)
-    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.", common=True)
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    text_pair_column: str | None = option(None, "Column of the second text, if there are pairs.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
     problem_type: str | None = option(
         None,
         "regression: labels are numbers. Default: they are class names.",
         ("single_label_classification", "regression"),
-        common=True,
     )
-    encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).", common=True)
+    encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
 
 
 @dataclass
 class SplitArguments(LabelledColumns):
     """Rows, and how they are split."""
 
-    train_file: list[str] | None = option(None, "Labelled rows: .csv .tsv .jsonl .parquet, also .gz .xz.", common=True)
-    folds: int = option(5, "Number of cross-validation folds; 1: a single split.", common=True, range="[1, 1000]")
-    validation_split_percentage: float = option(10.0, "Validation rows, in %.", common=True, range="(0, 100)")
-    test_split_percentage: float = option(20.0, "Test rows of a single split, in %.", common=True, range="(0, 100)")
-    split_seed: int = option(0, "Random seed of the split.", common=True)
+    train_file: list[str] | None = option(None, "Labelled rows: .csv .tsv .jsonl .parquet, also .gz .xz.")
+    folds: int = option(5, "Number of cross-validation folds; 1: a single split.", range="[1, 1000]")
+    validation_split_percentage: float = option(10.0, "Validation rows, in %.", range="(0, 100)")
+    test_split_percentage: float = option(20.0, "Test rows of a single split, in %.", range="(0, 100)")
+    split_seed: int = option(0, "Random seed of the split.")
 
 
 @dataclass
@@ -46,70 +45,47 @@ class TaskArguments:
 
     from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
 
-    model_name_or_path: str | None = option(None, "Pre-trained BERT: folder or Hub id.", common=True)
-    train_file: list[str] | None = option(
-        None, "Training rows: .csv .tsv .jsonl .parquet, also .gz .xz; globs.", common=True
-    )
-    dataset_name: str | None = option(None, "Hub dataset, in place of files.", common=True, not_with="train_file")
+    model_name_or_path: str | None = option(None, "Pre-trained BERT: folder or Hub id.")
+    train_file: list[str] | None = option(None, "Training rows: .csv .tsv .jsonl .parquet, also .gz .xz; globs.")
+    dataset_name: str | None = option(None, "Hub dataset, in place of files.", not_with="train_file")
     dataset_config_name: str | None = option(
-        None, "Configuration of the dataset.", only_with=("dataset_name", "task"), not_with="train_file"
+        None, "Configuration of the dataset.", only_with=("dataset_name", "task"), not_with="train_file", common=False
     )
     validation_file: list[str] | None = option(
-        None,
-        "Rows that choose the best weights. Default: split off.",
-        common=True,
-        only_with=("train_file", "dataset_name"),
+        None, "Rows that choose the best weights. Default: split off.", only_with=("train_file", "dataset_name")
     )
     test_file: list[str] | None = option(
-        None, "Rows of the reported metrics. Default: split off (texts and choices only).", common=True
+        None, "Rows of the reported metrics. Default: split off (texts and choices only)."
     )
     validation_split_percentage: float = option(
         10.0,
         "Validation rows that are split off, in %; near-duplicates stay together.",
-        common=True,
         range="(0, 100)",
         not_with="validation_file",
     )
     test_split_percentage: float = option(
-        20.0,
-        "Test rows that are split off (texts and choices only), in %.",
-        common=True,
-        range="(0, 100)",
-        not_with="test_file",
+        20.0, "Test rows that are split off (texts and choices only), in %.", range="(0, 100)", not_with="test_file"
     )
-    split_seed: int = option(
-        0, "Random seed of the split, which runs with several values of --seed share.", common=True
-    )
-    max_seq_length: int = option(
-        128, "Maximum tokens of a model input, [CLS] and [SEP] included.", common=True, range="[8, inf)"
-    )
+    split_seed: int = option(0, "Random seed of the split, which runs with several values of --seed share.")
+    max_seq_length: int = option(128, "Maximum tokens of a model input, [CLS] and [SEP] included.", range="[8, inf)")
     max_train_samples: int | None = option(
-        None, "Use at most N training rows; --split_seed draws them.", common=True, range="[1, inf)"
+        None, "Use at most N training rows; --split_seed draws them.", range="[1, inf)"
     )
-    max_eval_samples: int | None = option(
-        None, "Use at most N validation and N test rows.", common=True, range="[1, inf)"
-    )
-    tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")
-    from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.", common=True)
+    max_eval_samples: int | None = option(None, "Use at most N validation and N test rows.", range="[1, inf)")
+    tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.", common=False)
+    from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     min_steps: int | None = option(
         None,
         f"Fewest optimizer steps, in whole epochs. Default: {MIN_STEPS} without --num_train_epochs.",
-        common=True,
         range="[0, inf)",
         not_with="max_steps",
     )
-    early_stopping_patience: int | None = option(
-        None, "Stop N evaluations after the best one.", common=True, range="[1, inf)"
-    )
-    write_predictions: bool = option(
-        False,
-        "Write the predictions of test rows, else of validation rows.",
-        common=True,
-    )
-    language: str | None = option(None, "ISO 639 code, such as de, for the model card.", common=True)
-    model_license: str | None = option(None, "Licence of the model, for the model card.")
-    dataset_license: str | None = option(None, "Licence of the data, for the model card.")
-    dataset_source: str | None = option(None, "Source of the data, for the model card.")
+    early_stopping_patience: int | None = option(None, "Stop N evaluations after the best one.", range="[1, inf)")
+    write_predictions: bool = option(False, "Write the predictions of test rows, else of validation rows.")
+    language: str | None = option(None, "ISO 639 code, such as de, for the model card.")
+    model_license: str | None = option(None, "Licence of the model, for the model card.", common=False)
+    dataset_license: str | None = option(None, "Licence of the data, for the model card.", common=False)
+    dataset_source: str | None = option(None, "Source of the data, for the model card.", common=False)
 
     def __post_init__(self):
         check_language(self.language)
@@ -129,63 +105,55 @@ class TaskArguments:
 class ClassificationArguments(LabelledColumns, TaskArguments):
     """Classification."""
 
-    task: str | None = option(
-        None,
-        "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.",
-        common=True,
-    )
-    data_dir: str | None = option(None, "Folder with the benchmark's files.", common=True, only_with="task")
+    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.")
+    data_dir: str | None = option(None, "Folder with the benchmark's files.", only_with="task")
     long_texts: str = option(
         "head",
         "Part of longer texts that is read: head, head_tail, windows (everything).",
         ("head", "head_tail", "windows"),
-        common=True,
     )
     class_names: list[str] | None = option(
         None,
         "Names of the labels 0, 1, … in their order, or the labels themselves: of two the second is positive.",
         not_with="problem_type=regression",
+        common=False,
     )
-    slice_column: str | None = option(None, "Column of groups: slices.csv has their metrics.", not_with="data_dir")
+    slice_column: str | None = option(
+        None, "Column of groups: slices.csv has their metrics.", not_with="data_dir", common=False
+    )
     class_weight: str = option(
         "none",
         "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",
         ("none", "balanced"),
         not_with="problem_type=regression",
+        common=False,
     )
     max_false_positive_rate: float | None = option(
         None,
         "Choose the threshold with at most this false-positive rate on validation rows.",
-        common=True,
         range="(0, 1)",
         not_with=("min_precision", "best_f1_threshold"),
     )
     min_precision: float | None = option(
         None,
         "Choose the threshold with at least this precision on validation rows.",
-        common=True,
         range="(0, 1]",
         not_with="best_f1_threshold",
     )
-    best_f1_threshold: bool = option(False, "Choose the threshold with the best F1 on validation rows.", common=True)
+    best_f1_threshold: bool = option(False, "Choose the threshold with the best F1 on validation rows.")
 
 
 @dataclass
 class TokenClassificationArguments(TaskArguments):
     """Token classification."""
 
-    train_file: list[str] | None = option(
-        None, "Training rows: .conll, or rows of words and tags: .jsonl .parquet.", common=True
-    )
+    train_file: list[str] | None = option(None, "Training rows: .conll, or rows of words and tags: .jsonl .parquet.")
     write_predictions: bool = True
-    document_context: bool = option(
-        False, "Fill windows with neighbouring sentences, unlabelled (the paper, 5.3).", common=True
-    )
+    document_context: bool = option(False, "Fill windows with neighbouring sentences, unlabelled (the paper, 5.3).")
     feature_based: str | None = option(
         None,
         "Train a BiLSTM on these hidden states of a frozen BERT (paper, table 7). Default: fine-tune BERT.",
         FEATURES,
-        common=True,
         not_with="neftune_noise_alpha",
     )
 
@@ -195,23 +163,18 @@ class QuestionAnsweringArguments(TaskArguments):
     """Question answering: names and defaults of transformers' run_qa."""
 
     train_file: list[str] | None = option(
-        None, "Training questions: SQuAD's JSON, or rows of it: .jsonl .parquet; also .gz .xz.", common=True
+        None, "Training questions: SQuAD's JSON, or rows of it: .jsonl .parquet; also .gz .xz."
     )
     max_seq_length: int = 384
     write_predictions: bool = True
-    doc_stride: int = option(
-        128, "Tokens of the context that neighbouring windows share.", common=True, range="[0, inf)"
-    )
-    max_query_length: int = option(
-        64, "Tokens of a question; a longer one is cut (2018 code).", common=True, range="[1, inf)"
-    )
-    n_best_size: int = option(20, "Spans per question in nbest_predictions.json.", common=True, range="[1, inf)")
-    max_answer_length: int = option(30, "Maximum number of tokens in an answer.", common=True, range="[1, inf)")
-    version_2_with_negative: bool | None = option(
-        None, "Allow unanswerable questions. Default: as in the data.", common=True
-    )
+    doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.", range="[0, inf)")
+    max_query_length: int = option(64, "Tokens of a question; a longer one is cut (2018 code).", range="[1, inf)")
+    n_best_size: int = option(20, "Spans per question in nbest_predictions.json.", range="[1, inf)")
+    max_answer_length: int = option(30, "Maximum number of tokens in an answer.", range="[1, inf)")
+    version_2_with_negative: bool | None = option(None, "Allow unanswerable questions. Default: as in the data.")
     null_score_diff_threshold: float | None = option(
         None,
         "Predict no answer above this null score difference. Default: chosen on the validation questions.",
         range="(-inf, inf)",
+        common=False,
     )

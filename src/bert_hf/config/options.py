@@ -1,9 +1,9 @@
 """Declares options: dataclass fields with a default, a help text and limits. Imports neither torch nor transformers.
 
-    max_steps: int = option(-1, "Optimizer steps.", common=True, range="[-1, inf)")
+    save_minutes: float = option(15.0, "Minutes between checkpoints.", range="[0, inf)", not_with="save_strategy=no")
 
 Option classes are in the modules `*_arguments.py` beside this one. A class that only changes a default writes
-`max_steps: int = 100`: the rest of the declaration is inherited.
+`save_minutes: float = 5.0`: the rest of the declaration is inherited.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ def option(
     help: str,
     choices: Iterable | None = None,
     *,
-    common: bool = False,
+    common: bool = True,
     range: str | None = None,
     only_with: str | tuple[str, ...] = (),
     not_with: str | tuple[str, ...] = (),
@@ -34,7 +34,7 @@ def option(
     """Declare an option: a dataclass field with its help text and the limits that `parse` checks.
 
     Args:
-        common: `--help` lists it; `--help all` lists every option.
+        common: `--help` lists it; `--help all` lists all others, too.
         range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
         only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
             that it needs "optim=muon".

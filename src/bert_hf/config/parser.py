@@ -49,7 +49,7 @@ def parse(
     dry_run: Callable[[*Options], Iterable[str]] | None = None,
     required: Iterable[str] = (),
 ) -> tuple[*Options] | None:
-    """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
+    """Fill dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
         classes: dataclasses with distinct field names.
@@ -115,8 +115,8 @@ class _Parser(HfArgumentParser):
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
 
-    def add_argument(self, *names, limits: Limits | None = None, common: bool = False, **kwargs) -> argparse.Action:
-        """Adds an option; the parent class hands the whole metadata of a field over."""
+    def add_argument(self, *names, limits: Limits | None = None, common: bool = True, **kwargs) -> argparse.Action:
+        """Add an option; the parent class hands the whole metadata of a field over."""
         action = super().add_argument(*names, **kwargs)
         if limits is not None:
             self.limits[action.dest] = limits
@@ -127,14 +127,14 @@ class _Parser(HfArgumentParser):
         raise InputError(message, where="command line", remedy="--help lists the options")
 
     def check_known(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
-        """Raises an `InputError` for the first of some unknown flags."""
+        """Raise an `InputError` for the first of some unknown flags."""
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
             raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
-    """Adds the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
+    """Add the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
     count = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     flags = [f"--{first}", *words[:1]] if count else []
     return flags + ([f"--{others}", *words[1:count]] if count > 1 else []) + words[count:]
@@ -150,7 +150,7 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """Expands `~` in `--name=~/path`, which shells leave alone."""
+    """Expand `~` in `--name=~/path`, which shells leave alone."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 
@@ -158,7 +158,7 @@ def expand_home(word: str) -> str:
 def _read_values(
     parser: _Parser, words: list[str], default_config: str | None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """The values of all options, and those that the command line gives, by name."""
+    """Return the values of all options, and those that the command line gives, by name."""
     values, unknown = parser.parse_known_args(words)
     parser.check_known(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -166,35 +166,33 @@ def _read_values(
 
     config = values.config or (None if words else default_config)
     if config is not None:
-        path = find_config(config, "pretrain", "finetune")
-        values = parser.parse_args(_words_of_yaml(parser, path, from_command_line) + words)
+        from_file = _read_yaml(parser, find_config(config, "pretrain", "finetune"), from_command_line)
+        values = parser.parse_args(words, from_file)
     return values, from_command_line
 
 
-def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[str]:
-    """The entries of a YAML file as words of a command line, parsed one by one so that an error has its line.
+def _read_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> argparse.Namespace:
+    """Return the values of a YAML file. Its entries are parsed one by one, so that an error has its line.
 
     Args:
         named: options of the command line, which replace others of the file unless they are switched off.
     """
     replacing = {name for name, value in named.items() if value is not False}
-    words: list[str] = []
-    for name, line, entry in yaml_entries(path):
+    values = argparse.Namespace()
+    for name, line, words in yaml_entries(path):
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.check_known([f"--{name}"], where=path, line=line)
 
+        is_replaced = bool(_REPLACED_BY.get(name, set()) & replacing)
         try:
-            parser.parse_args(entry)
+            parser.parse_args([*map(expand_home, words)], None if is_replaced else values)
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="fix this line") from None
-
-        if not _REPLACED_BY.get(name, set()) & replacing:
-            words += map(expand_home, entry)
-    return words
+    return values
 
 
 def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
+    """Yield (name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
 
     A scalar is taken as it is written, for the option's own type to convert: YAML 1.1 reads 32:0.2 as a number of
     base 60, 010 as 8 and the language `no` as false.
@@ -232,7 +230,7 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
 
 
 def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
-    """Checks the range of each option, and that each option of the command line has an effect with all others.
+    """Check the range of each option, and that each option of the command line has an effect with all others.
 
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """

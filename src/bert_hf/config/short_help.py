@@ -1,6 +1,6 @@
 """Answers `--help` and a mistyped option at once, from the declared options: importing torch takes seconds.
 
-`--help` lists the options that are declared with `common=True`; `--help all` every one.
+`--help` lists the options of our declarations but those with `common=False`; `--help all` lists every one.
 """
 
 import ast
@@ -84,18 +84,15 @@ def description(name: str) -> str:
 
 def options_page(name: str) -> str:
     """Return the common options of a command, under the first lines of the docstrings of the classes."""
-    command = COMMANDS[name]
     sections: dict[str, list[str]] = {}
-    for cls in described(command):
+    for cls in described(COMMANDS[name]):
         for field, declared in declarations(cls):
             if declared.get("common"):
                 heading = (_first_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
                 sections.setdefault(heading, []).extend(_lines(field, declared))
 
     text = "\n\n".join("\n".join([heading, *lines]) for heading, lines in sections.items())
-    others = [name for name in ("pretrain", "classify") if set(COMMANDS[name].options) <= set(command.others)]
-    also = f" It also takes the options of `bert-hf {others[0]}`." if others else ""
-    return f"{text}\n\n`--help all` lists every option.{also}"
+    return f"{text}\n\n`--help all` lists every option."
 
 
 def described(command: Command) -> Iterator[type]:

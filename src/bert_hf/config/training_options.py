@@ -44,61 +44,52 @@ class RunOptions:
     """Training run."""
 
     # Length and batch
-    max_steps: int = option(-1, "Optimizer steps; takes precedence over --num_train_epochs.", common=True)
-    num_train_epochs: float = option(3.0, "Passes over the training data.", common=True)
-    per_device_train_batch_size: int = option(8, "Training examples per device.", common=True, range="[1, inf)")
-    per_device_eval_batch_size: int = option(8, "Evaluation examples per device.", range="[1, inf)")
-    gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", common=True, range="[1, inf)")
+    max_steps: int = option(-1, "Optimizer steps; takes precedence over --num_train_epochs.")
+    num_train_epochs: float = option(3.0, "Passes over the training data.")
+    per_device_train_batch_size: int = option(8, "Training examples per device.", range="[1, inf)")
+    per_device_eval_batch_size: int = option(8, "Evaluation examples per device.", range="[1, inf)", common=False)
+    gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", range="[1, inf)")
 
     # Optimizer and schedule
-    learning_rate: float = option(5e-5, "Peak learning rate.", common=True, range="[0, inf)")
+    learning_rate: float = option(5e-5, "Peak learning rate.", range="[0, inf)")
     warmup_steps: float = option(
         0,
         "Steps of linear warm-up; a number below 1 is a share of the steps.",
-        common=True,
         range="[0, inf)",
         not_with=_NOT_WITH_CONSTANT,
     )
-    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.", common=True)
+    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")
     optim: str = option(
-        "adamw_torch_fused",
-        "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; muon (pre-training).",
-        common=True,
+        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; muon (pre-training)."
     )
-    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).", common=True)
-    adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).")
+    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).")
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
 
     # Machine
-    bf16: bool | None = option(
-        None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.", common=True
-    )
-    torch_compile: bool = option(False, "Compile the model with `torch.compile`.", common=True)
-    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.")
-    seed: int = option(42, "Random seed of new weights, order, masks and dropout.", common=True)
+    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
+    torch_compile: bool = option(False, "Compile the model with `torch.compile`.")
+    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.", common=False)
+    seed: int = option(42, "Random seed of new weights, order, masks and dropout.")
 
     # What is done
-    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
-    do_eval: bool = option(None, "Without --do_train: only evaluate. A run that trains always evaluates.", common=True)
-    do_predict: bool = option(None, "Predict the test rows of a fine-tuning task.")
+    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.", common=False)
+    do_eval: bool = option(None, "Without --do_train: only evaluate. A run that trains always evaluates.")
+    do_predict: bool = option(None, "Predict the test rows of a fine-tuning task.", common=False)
 
     # Output
-    output_dir: str | None = option(
-        None, "Folder of the run; the same command resumes an interrupted run in it.", common=True
-    )
-    overwrite_output_dir: bool = option(False, "Replace another finished run in the output folder.", common=True)
-    logging_steps: float = option(500, "Log every N steps; below 1: a share of all steps.", common=True)
+    output_dir: str | None = option(None, "Folder of the run; the same command resumes an interrupted run in it.")
+    overwrite_output_dir: bool = option(False, "Replace another finished run in the output folder.")
+    logging_steps: float = option(500, "Log every N steps; below 1: a share of all steps.")
     eval_strategy: str | None = option(
         None,
         "When to evaluate during training. Default: steps with --eval_steps; otherwise never in pre-training, and "
         "each epoch in fine-tuning, at most ten times.",
         ("no", "steps", "epoch"),
-        common=True,
     )
-    eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.", common=True)
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.")
     save_minutes: float = option(
         15.0,
         "Most minutes between checkpoints; 0: not by time. The last step is always saved.",
-        common=True,
         range="[0, inf)",
         not_with="save_strategy=no",
     )
@@ -106,17 +97,15 @@ class RunOptions:
         None,
         "no: never. steps, epoch, best: in addition to the checkpoints of save_minutes.",
         ("no", "steps", "epoch", "best"),
+        common=False,
     )
     save_steps: float = option(
-        None,
-        "Steps between checkpoints, in addition to those of save_minutes.",
-        common=True,
-        not_with="save_strategy=no",
+        None, "Steps between checkpoints, in addition to those of save_minutes.", not_with="save_strategy=no"
     )
-    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.", common=True)
-    report_to: None | str | list[str] = option("none", "wandb, tensorboard, trackio, …", common=True)
-    push_to_hub: bool = option(False, "Push the finished run to the Hub.", common=True)
-    hub_model_id: str | None = option(None, "Repository to push to.", common=True)
+    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
+    report_to: None | str | list[str] = option("none", "wandb, tensorboard, trackio, …")
+    push_to_hub: bool = option(False, "Push the finished run to the Hub.")
+    hub_model_id: str | None = option(None, "Repository to push to.")
 
 
 @dataclass
@@ -129,23 +118,21 @@ class PreTrainingOptions(RunOptions):
     max_hours: float | None = option(
         None,
         "Time budget instead of --max_steps; speed is measured once, pauses do not count.",
-        common=True,
         range="(0, inf)",
         not_with=("max_steps", "num_train_epochs"),
     )
     muon_learning_rate: float = option(
-        3e-3,
-        "Peak rate of the encoder's matrices with --optim muon.",
-        common=True,
-        range="[0, inf)",
-        only_with="optim=muon",
+        3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
     )
-    dataloader_num_workers: int = option(None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.")
+    dataloader_num_workers: int = option(
+        None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.", common=False
+    )
     fast_path: str = option(
         "auto",
         "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
         "on: nothing is compared. off: padding is kept.",
         ("auto", "on", "off"),
+        common=False,
     )
 
 
@@ -158,31 +145,30 @@ class FineTuningOptions(RunOptions):
         None,
         "Peak learning rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5 "
         "(the paper's grid: 5e-5, 3e-5, 2e-5; A.3).",
-        common=True,
         range="[0, inf)",
     )
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None,
         "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), or enough to reach --min_steps.",
-        common=True,
     )
-    do_predict: bool = option(None, "Without --do_train: only predict the test rows. Default: true.", common=True)
+    do_predict: bool = option(None, "Without --do_train: only predict the test rows. Default: true.")
     per_device_train_batch_size: int = 32  # the paper's grid: 16, 32 (A.3)
     per_device_eval_batch_size: int = 64
     warmup_steps: float = 0.1  # 2018 code
     logging_steps: float = 0.05
-    label_smoothing_factor: float = option(0.0, "Share of a label that is given to all classes.", common=True)
+    label_smoothing_factor: float = option(0.0, "Share of a label that is given to all classes.")
     load_best_model_at_end: bool | None = option(
-        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
+        None,
+        "Keep the weights of the best evaluation. Default: true if the run is evaluated during training.",
+        common=False,
     )
     metric_for_best_model: str | None = option(
-        None,
-        "Metric that selects the best weights. Default: the task's; below 200 rows, the loss.",
-        common=True,
+        None, "Metric that selects the best weights. Default: the task's; below 200 rows, the loss."
     )
     train_sampling_strategy: str = option(
         "random",
         "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
         "a GPU (a CPU computes none).",
         ("random", "group_by_length", "sequential"),
+        common=False,
     )
