@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run
     corpus_tokens = trained_tokens(corpus_args, args)
 
-    # 2. Model: its configuration alone
+    # 2. Model: only its configuration
     config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
 
     # 3. Run: steps at each length, batch, precision, device

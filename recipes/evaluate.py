@@ -25,7 +25,7 @@ from bert_hf.finetuning.prediction_files import check_files, load, read_inputs
 
 
 def check(evaluation_args: EvaluationArguments):
-    """Misspelled files end the command before the model is loaded."""
+    """Check that the files exist, before the model is loaded."""
     yield from check_files(evaluation_args)
 
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     (evaluation_args,) = options
 
-    # 1. Model and tokenizer: the head decides what is measured
+    # 1. Model and tokenizer: the head decides on the metrics
     predictor = load(evaluation_args)
 
     # 2. Rows → predictions → metrics

@@ -23,7 +23,7 @@ REQUIRED = ("model_name_or_path", "train_file", "output_dir")
 
 
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
-    """Reads every row: an error in the last one would otherwise end the run after hours."""
+    """Read every row: an error in the last one would otherwise end the run after hours."""
     yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
 
 

@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     (prediction_args,) = options
 
-    # 1. Model and tokenizer: the head decides what is predicted
+    # 1. Model and tokenizer: the head decides on the columns
     predictor = load(prediction_args)
 
     # 2. Rows → predictions → file, in windows

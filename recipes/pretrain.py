@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     tokenizer_args, corpus_args, model_args, example_args, args = options
 
-    # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
+    # 1. Tokenizer: the named one, the prepared corpus's, or one trained on the text
     tokenizer_args.tokenizer_name = tokenizer_args.tokenizer_name or model_args.model_name_or_path
     tokenizer = load_or_train_tokenizer(tokenizer_args, corpus_args)
 

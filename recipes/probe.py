@@ -23,7 +23,7 @@ from bert_hf.training.run import command
 
 
 def check(probe_args: ProbeArguments, output_args: OutputArguments):
-    """The data themselves are read before anything is computed."""
+    """Check the parts and that the files exist; their content is read before anything is computed."""
     yield f"parts: {', '.join(probe_args.chosen_parts())}"
     files = [path for given in (probe_args.train_file, probe_args.blimp) for path in given or ()]
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"

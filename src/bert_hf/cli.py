@@ -4,7 +4,7 @@
     bert-hf classify --accelerate_config ddp --num_processes 8 --model_name_or_path runs/pretrain --train_file rows.csv
 
 Several ranks are started by accelerate's own launcher, inside this process, so that the error of a rank stays the last
-line and its exit code that of the command (`trl sft` calls the launcher in the same way).
+line and its exit code the command's (`trl sft` calls the launcher in the same way).
 """
 
 import argparse

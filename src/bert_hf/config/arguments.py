@@ -1,6 +1,6 @@
 """Options of text, tokenizer, network, pre-training examples and output folder.
 
-Those of a training run are in training_options.py, those of labelled rows in finetuning_arguments.py. `parse`, in
+Options of a training run are in training_options.py, options of labelled rows in finetuning_arguments.py. `parse`, in
 parser.py, fills these dataclasses from a YAML file (`--config`) and from the command line, which wins.
 """
 

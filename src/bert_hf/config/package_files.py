@@ -13,7 +13,7 @@ COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command 
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
-    """A file that the user or a YAML file of ours names: a path, or the bare name of a file in `configs/KIND/`.
+    """Return a file by its path, or by the bare name of a file in `configs/KIND/`.
 
     `find_config("bert-mini-cpu", "pretrain", "finetune")` is `configs/pretrain/bert-mini-cpu.yaml` of the package; so
     is that path itself, where the working directory has no such file. Another path is returned as it is.
@@ -29,7 +29,7 @@ def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
 
 
 def find_machine(name: str) -> Path:
-    """The accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
+    """Return the accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
 
     Without an accelerator, `ddp` is `cpu_ddp`, and so on.
     """

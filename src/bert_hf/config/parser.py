@@ -150,7 +150,7 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """Expand `~` in `--name=~/path`, which shells leave alone."""
+    """Expand `~` in `--name=~/path`, which shells do not expand."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 

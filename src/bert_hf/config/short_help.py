@@ -110,7 +110,7 @@ def _first_class(cls: type, name: str) -> type:
 
 
 def _lines(field: Field, declared: Mapping[str, Any]) -> list[str]:
-    """Return the lines of an option: its name, its default or what it takes, its help text."""
+    """Return the lines of an option: its name, its default or a placeholder, its help text."""
     left = f"  --{field.name} {_value(field, declared)}".rstrip().ljust(_COLUMN - 2) + "  "
     text = declared["help"].replace("%%", "%")
     return textwrap.wrap(text, _WIDTH, initial_indent=left, subsequent_indent=" " * _COLUMN)

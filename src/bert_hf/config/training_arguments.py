@@ -49,7 +49,7 @@ _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """The default of each field of a dataclass."""
+    """Return the default of each field of a dataclass."""
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(kind)
@@ -57,7 +57,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
-    """Raises an `InputError` for the first field that is rejected and does not have its default.
+    """Raise an `InputError` for the first field that is rejected and does not have its default.
 
     `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this. Those may have
     another default, for example `logging_nan_inf_filter=True`; a value that is the default of `RunArguments` is good.
@@ -72,7 +72,7 @@ def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSE
 
 
 def check_no_epochs(args: TrainingArguments) -> None:
-    """Checks that nothing is to happen after each epoch: to Trainer, numbered examples are one epoch."""
+    """Check that nothing happens after each epoch: to Trainer, numbered examples are one epoch."""
     for name in ("logging_strategy", "eval_strategy", "save_strategy"):
         if getattr(args, name) == "epoch":
             raise InputError("epoch is not supported in pre-training", where=f"--{name}", remedy="use steps")
@@ -112,7 +112,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             self._n_gpu = 1
 
     def _init_stock_class(self) -> None:
-        """Calls the stock class, which rejects names of optimizers and schedules that transformers does not have."""
+        """Call the stock class, which rejects names of optimizers and schedules that transformers does not have."""
         ours = {}
         for name, kind, known in (
             ("optim", OptimizerNames, "adamw_torch_fused"),
@@ -132,14 +132,14 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
     def _actions(self) -> dict[str, bool]:
-        """Resolves --do_train, --do_eval and --do_predict."""
+        """Resolve --do_train, --do_eval and --do_predict."""
         others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
         train = not any(others.values()) if self.do_train is None else self.do_train
         default = train or not any(others.values())
         return {"do_train": train} | {name: default if given is None else given for name, given in others.items()}
 
     def _resolve_strategies(self) -> None:
-        """When to save and evaluate, where --save_strategy and --eval_strategy do not say it."""
+        """Choose when to save and evaluate, where --save_strategy and --eval_strategy are not given."""
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         if self.save_strategy is None:
@@ -153,7 +153,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             raise ValueError("the best weights need evaluations: pass --eval_strategy or --eval_steps")
 
     def _take_given_precision(self) -> None:
-        """Takes the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
+        """Take the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
         if self.bf16 is not None:
             return
 
@@ -188,7 +188,7 @@ class PreTrainingArguments(PreTrainingOptions, RunArguments):
 
 @dataclass
 class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[reportIncompatibleVariableOverride] - None until chosen
-    """Options of a fine-tuning run; what depends on the model's width or on the number of rows is chosen later."""
+    """Options of a fine-tuning run; some defaults depend on the model's width or the number of rows."""
 
     def __post_init__(self):
         self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
@@ -217,7 +217,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
 
 
 def resolve_by_width(args, hidden_size: int | None) -> None:
-    """Sets learning rate and epochs where they are not given; a network without hidden size gets those of base."""
+    """Set learning rate and epochs where they are not given; a network without hidden size gets the values of base."""
     width = math.inf if hidden_size is None else hidden_size
     rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
     if args.learning_rate is None:
@@ -227,7 +227,7 @@ def resolve_by_width(args, hidden_size: int | None) -> None:
 
 
 def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
-    """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
+    """Add whole epochs up to `min_steps` optimizer steps, and evaluate a run of many epochs only a few times.
 
     `rows` are model inputs of an epoch, over all ranks.
     """

@@ -95,12 +95,12 @@ class RunOptions:
     )
     save_strategy: str | None = option(
         None,
-        "no: never. steps, epoch, best: in addition to the checkpoints of save_minutes.",
+        "no: never. steps, epoch, best: in addition to --save_minutes.",
         ("no", "steps", "epoch", "best"),
         common=False,
     )
     save_steps: float = option(
-        None, "Steps between checkpoints, in addition to those of save_minutes.", not_with="save_strategy=no"
+        None, "Steps between checkpoints, in addition to --save_minutes.", not_with="save_strategy=no"
     )
     save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
     report_to: None | str | list[str] = option("none", "wandb, tensorboard, trackio, …")
