@@ -57,7 +57,7 @@ def row(f: Field, metadata: Mapping[str, Any]) -> str:
 def title(cls: type) -> str:
     """Return the heading of an option class: PreTrainingOptions → Pre Training."""
     words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Arguments").removesuffix("Options"))
-    return " ".join(words).capitalize()
+    return " ".join(words).capitalize().replace("Pre t", "Pre-t")
 
 
 def command(name: str) -> list[str]:
