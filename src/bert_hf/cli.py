@@ -57,8 +57,7 @@ def _help() -> str:
 {commands}
   env        Print versions and device, for a bug report.
 
-`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one.
-Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N."""
+`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one."""
 
 
 # ---- running a recipe

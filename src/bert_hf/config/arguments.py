@@ -78,7 +78,7 @@ class TokenizerArguments:
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
         None,
-        "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 % of the text.",
+        "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 %.",
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),
     )

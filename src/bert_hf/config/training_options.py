@@ -60,7 +60,7 @@ class RunOptions:
     )
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")
     optim: str = option(
-        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; muon (pre-training)."
+        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; pre-training: muon."
     )
     weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).")
     adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
@@ -89,7 +89,7 @@ class RunOptions:
     eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.")
     save_minutes: float = option(
         15.0,
-        "Most minutes between checkpoints; 0: not by time. The last step is always saved.",
+        "Minutes between checkpoints; 0: not by time. The last step is always saved.",
         range="[0, inf)",
         not_with="save_strategy=no",
     )
@@ -163,7 +163,7 @@ class FineTuningOptions(RunOptions):
         common=False,
     )
     metric_for_best_model: str | None = option(
-        None, "Metric that selects the best weights. Default: the task's; below 200 rows, the loss."
+        None, "Selects the best weights. Default: the task's metric; below 200 rows, the loss."
     )
     train_sampling_strategy: str = option(
         "random",
