@@ -4,7 +4,6 @@ from setuptools import find_packages, setup
 
 FOLDERS = [
     "recipes",
-    "recipes/help",
     *(f"configs/{kind}" for kind in ("accelerate", "deepspeed", "finetune", "model", "pretrain")),
 ]
 PLACES = {f"bert_hf.{folder.replace('/', '.')}": folder for folder in FOLDERS}
@@ -12,5 +11,5 @@ PLACES = {f"bert_hf.{folder.replace('/', '.')}": folder for folder in FOLDERS}
 setup(
     packages=[*find_packages("src"), *PLACES],
     package_dir={"": "src", **PLACES},
-    package_data={package: ["*.py", "*.txt", "*.yaml", "*.json"] for package in PLACES},
+    package_data={package: ["*.py", "*.yaml", "*.json"] for package in PLACES},
 )

@@ -1,7 +1,7 @@
 """Convert a checkpoint of google-research/bert (TensorFlow, 2018) to one that transformers loads.
 
 bert-hf convert uncased_L-12_H-768_A-12 --output_dir runs/bert-base-uncased
-python recipes/convert_tf_checkpoint.py --tf_checkpoint uncased_L-12_H-768_A-12 --output_dir runs/bert-base-uncased
+bert-hf convert uncased_L-12_H-768_A-12/bert_model.ckpt --gelu tanh --output_dir runs/bert-base-2018
 
 The folder holds bert_config.json, vocab.txt and one checkpoint (.index and .data files); of several, name the prefix.
 """
@@ -10,8 +10,7 @@ import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from transformers.utils import logging
 

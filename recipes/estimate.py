@@ -1,8 +1,10 @@
-"""Estimates what a pre-training run would cost: FLOPs, tokens, hours, memory of a device and device-hours.
+"""Estimate the cost of a pre-training run: FLOPs, tokens, hours, memory of a device and device-hours.
 
-Nothing is trained.
+bert-hf estimate --config bert-base-paper --device h200 --num_devices 1 8 64
+bert-hf estimate --config bert-mini-cpu --device cpu
+bert-hf estimate --config_name large --max_steps 1000000 --device a100-80gb
 
-python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --device h200 --num_devices 1 8 64
+Nothing is trained. The options of `bert-hf pretrain` describe the run.
 """
 
 import sys
@@ -10,8 +12,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.estimate import (
     ESTIMATING_ARGUMENTS,
@@ -37,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run
     corpus_tokens = trained_tokens(corpus_args, args)
 
-    # 2. Model: its configuration alone
+    # 2. Model: only its configuration
     config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
 
     # 3. Run: steps at each length, batch, precision, device

@@ -1,7 +1,8 @@
-"""Evaluate: the metrics of a fine-tuned model on labelled rows.
+"""Evaluate a fine-tuned model: its metrics on labelled rows.
 
-bert-hf evaluate runs/spam --test_file messages.csv --output_dir runs/spam-test
-python recipes/evaluate.py --model_name_or_path runs/spam --test_file messages.csv
+bert-hf evaluate runs/spam --test_file messages.csv
+bert-hf evaluate runs/squad --test_file dev-v1.1.json
+bert-hf evaluate runs/ner --test_file test.conll --output_dir runs/ner-test
 """
 
 import json
@@ -11,8 +12,7 @@ from typing import Any
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.checkpoint_arguments import EvaluationArguments
 from bert_hf.config.files import write_durably

@@ -1,6 +1,6 @@
 """Export a finished model to ONNX, to serve it without torch: network, tokenizer and labels.
 
-bert-hf export runs/spam --format onnx --output_dir runs/spam-onnx
+bert-hf export runs/spam --output_dir runs/spam-onnx
 bert-hf export runs/spam --output_dir runs/spam-int8 --quantize dynamic --validation_file messages.csv
 
 The exported network is compared with the original first; if their logits differ, nothing is written.
@@ -10,8 +10,7 @@ import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.checkpoint_arguments import ExportArguments, PredictorArguments
 from bert_hf.config.parser import parse, with_flags

@@ -1,15 +1,15 @@
 """Extract features: the hidden states of a BERT for texts, one vector per text or token, in Parquet files.
 
-python recipes/extract_features.py --model_name_or_path runs/pretrain-default --train_file texts.txt \
-    --layers -1 -2 --pooling mean --output_dir runs/features
+bert-hf features --model_name_or_path runs/pretrain-default --train_file texts.txt --output_dir runs/features
+bert-hf features --model_name_or_path runs/mini --train_file rows.csv --layers -1 -2 --output_dir runs/features
+bert-hf features --model_name_or_path runs/mini --train_file texts.txt --pooling none --output_dir runs/features
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.features import open_extractor, open_folder, read_texts, write_features
 from bert_hf.config.analysis_arguments import FeatureArguments
@@ -23,7 +23,7 @@ REQUIRED = ("model_name_or_path", "train_file", "output_dir")
 
 
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
-    """Reads every row: an error in the last one would otherwise end the run after hours."""
+    """Read every row: an error in the last one would otherwise end the run after hours."""
     yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
 
 

@@ -1,15 +1,17 @@
 """Fine-tune a pre-trained BERT to classify texts or pairs of texts: one new layer on [CLS] (Devlin et al. 2019, 4.1).
 
-accelerate launch --config_file accelerate_config.yaml recipes/finetune_classification.py \
-    --model_name_or_path runs/pretrain-default --train_file SMSSpamCollection.tsv
+bert-hf classify --model_name_or_path runs/pretrain-default --train_file messages.csv
+bert-hf classify --model_name_or_path google-bert/bert-base-uncased --task mrpc --data_dir glue/MRPC
+bert-hf classify --model_name_or_path runs/pretrain --train_file a.csv --test_file b.csv --num_processes 2
+
+In a clone: accelerate launch --config_file accelerate_config.yaml recipes/finetune_classification.py ...
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer

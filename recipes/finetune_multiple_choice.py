@@ -1,15 +1,19 @@
 """Fine-tune a pre-trained BERT on multiple choice: one new vector scores each choice (Devlin et al. 2019, 4.4).
 
-accelerate launch --config_file accelerate_config.yaml recipes/finetune_multiple_choice.py \
-    --config configs/finetune/swag.yaml --model_name_or_path google-bert/bert-base-uncased --train_file train.csv
+bert-hf choose --model_name_or_path runs/pretrain-default --train_file train.csv
+bert-hf choose --config swag --model_name_or_path google-bert/bert-base-uncased --train_file train.csv
+bert-hf choose --model_name_or_path runs/pretrain --train_file a.csv --test_file b.csv --num_processes 2
+
+A row has a context, its choices and the number of the right one (.csv .jsonl .parquet).
+
+In a clone: accelerate launch --config_file accelerate_config.yaml recipes/finetune_multiple_choice.py ...
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer

@@ -1,16 +1,17 @@
 """Fine-tune a pre-trained BERT to find answers in a context: start and end of a span (Devlin et al. 2019, 4.2, 4.3).
 
-accelerate launch --config_file accelerate_config.yaml recipes/finetune_question_answering.py \
-    --model_name_or_path runs/pretrain-default --train_file train-v1.1.json --validation_file dev-v1.1.json \
-    --max_seq_length 128 --doc_stride 48
+bert-hf answer --model_name_or_path runs/pretrain-default --train_file train-v1.1.json
+bert-hf answer --config squad --model_name_or_path google-bert/bert-base-uncased --dataset_name rajpurkar/squad
+bert-hf answer --model_name_or_path runs/pretrain --train_file train.json --test_file test.json --num_processes 2
+
+In a clone: accelerate launch --config_file accelerate_config.yaml recipes/finetune_question_answering.py ...
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer

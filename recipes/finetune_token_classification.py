@@ -1,15 +1,17 @@
 """Fine-tune a pre-trained BERT to label words, e.g. to find named entities (Devlin et al. 2019, section 5.3).
 
-accelerate launch --config_file accelerate_config.yaml recipes/finetune_token_classification.py \
-    --model_name_or_path runs/pretrain-default --train_file train.conll --validation_file dev.conll
+bert-hf tag --model_name_or_path runs/pretrain-default --train_file train.conll --validation_file dev.conll
+bert-hf tag --model_name_or_path google-bert/bert-base-cased --config ner --train_file train.txt
+bert-hf tag --model_name_or_path google-bert/bert-base-cased --train_file rows.jsonl --num_processes 2
+
+In a clone: accelerate launch --config_file accelerate_config.yaml recipes/finetune_token_classification.py ...
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer

@@ -1,15 +1,15 @@
-"""Predict: what a finished model says about each row of files, with all columns of the rows.
+"""Predict each row of files with a finished model; all columns of the rows pass through.
 
 bert-hf predict runs/spam messages.csv --output predictions.csv
-python recipes/predict.py --model_name_or_path runs/spam --test_file messages.csv --output predictions.csv
+bert-hf predict runs/squad questions.json --output answers.jsonl
+bert-hf predict runs/pretrain-default sentences.txt --output words.jsonl   (words for [MASK])
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.config.parser import parse, with_flags

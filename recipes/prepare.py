@@ -1,10 +1,12 @@
 """Prepare raw text: a tokenized corpus on disk, for any number of runs.
 
-python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
+bert-hf prepare --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
+bert-hf prepare --check --train_file 'corpus/*.txt'
+bert-hf prepare --train_file 'corpus/*.txt' --deduplicate near --num_proc 8 --output_dir runs/corpus
 
 Each input file becomes a shard, or several of 64 M tokens. After an interruption the same command continues with the
 next shard. With `--shard i/n` it makes one of n parts, on any machine that sees the text, and the part that ends last
-completes the folder. With `--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
+completes the folder.
 """
 
 import sys
@@ -12,8 +14,7 @@ import time
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.arguments import (
     ExampleArguments,

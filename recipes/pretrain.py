@@ -1,8 +1,10 @@
 """Pre-train BERT with masked-LM and next-sentence prediction (Devlin et al. 2019, section 3.1).
 
-On the default corpus:  accelerate launch recipes/pretrain.py
-On your text:           accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py \
-                            --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
+bert-hf pretrain --config bert-mini-cpu --train_file 'corpus/*.txt'
+bert-hf pretrain --config bert-base-paper --train_file runs/corpus --num_processes 8
+bert-hf pretrain --model_name_or_path google-bert/bert-base-uncased --train_file 'corpus/*.txt'
+
+In a clone, on the default corpus: accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py
 """
 
 import sys
@@ -10,8 +12,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     tokenizer_args, corpus_args, model_args, example_args, args = options
 
-    # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
+    # 1. Tokenizer: the named one, the prepared corpus's, or one trained on the text
     tokenizer_args.tokenizer_name = tokenizer_args.tokenizer_name or model_args.model_name_or_path
     tokenizer = load_or_train_tokenizer(tokenizer_args, corpus_args)
 

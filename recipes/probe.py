@@ -1,7 +1,8 @@
 """Measure what a checkpoint has learned: masked words, next sentences, grammar, frozen features, few labels.
 
-python recipes/probe.py --model_name_or_path runs/pretrain-default --train_file SMSSpamCollection.tsv \
-    --validation_file held-out.jsonl --blimp blimp.jsonl --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/pretrain-default --train_file messages.csv --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/pretrain-default --blimp blimp.jsonl --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/mini --parts mlm nsp --validation_file held-out.txt --output_dir runs/probe
 """
 
 import sys
@@ -9,8 +10,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
 from bert_hf.analysis.study import recipe_main
@@ -23,7 +23,7 @@ from bert_hf.training.output_folder import claim_output_dir
 
 
 def check(probe_args: ProbeArguments, output_args: OutputArguments):
-    """The data themselves are read before anything is computed."""
+    """Check the parts and that the files exist; their content is read before anything is computed."""
     yield f"parts: {', '.join(probe_args.chosen_parts())}"
     files = [path for given in (probe_args.train_file, probe_args.blimp) for path in given or ()]
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"

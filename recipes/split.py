@@ -1,17 +1,17 @@
 """Split labelled rows into folds of training, validation and test rows, near-duplicates in the same part.
 
-python recipes/split.py --train_file SMSSpamCollection.tsv --folds 5 --output_dir runs/spam-folds
+bert-hf split --train_file messages.csv --output_dir runs/folds
+bert-hf split --train_file messages.csv --folds 1 --test_split_percentage 30 --output_dir runs/split
+bert-hf split --train_file pairs.tsv --text_pair_column second --output_dir runs/folds
 
-Writes fold-0/{train,validation,test}.jsonl and so on; --folds 1 makes one split. The classes have the same shares in
-all parts.
+Writes fold-0/{train,validation,test}.jsonl and so on; the classes have the same shares in all parts.
 """
 
 import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import SplitArguments

@@ -1,10 +1,10 @@
 """Compare checkpoints by fine-tuning: every model on every fold, with several seeds and numbers of training rows.
 
-python recipes/split.py --train_file SMSSpamCollection.tsv --folds 5 --output_dir runs/sms-folds
-python recipes/study.py --models mini=runs/mini random=runs/mini:from_scratch --folds_dir runs/sms-folds \
-    --seeds 1 2 3 --train_sizes 50 100 500 all --output_dir runs/sms-study --config configs/finetune/spam.yaml
+bert-hf split --train_file messages.csv --folds 5 --output_dir runs/folds
+bert-hf study --models mini=runs/mini random=runs/mini:from_scratch --folds_dir runs/folds --output_dir runs/study
+bert-hf study --models a=runs/a b=runs/b --train_file rows.csv --train_sizes 50 500 all --output_dir runs/study
 
-Options that are not the study's own are the recipe's (--recipe, finetune_classification by default).
+All other options are passed to the fine-tuning recipe.
 """
 
 import sys
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from transformers.utils import logging
 

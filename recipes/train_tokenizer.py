@@ -1,6 +1,8 @@
 """Train a WordPiece vocabulary on raw text.
 
-python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --vocab_size 30522 --output_dir runs/tokenizer
+bert-hf tokenizer --train_file 'corpus/*.txt' --output_dir runs/tokenizer
+bert-hf tokenizer --train_file 'corpus/*.txt' --vocab_size 8192 --output_dir runs/tokenizer
+bert-hf tokenizer --train_file 'corpus/*.txt' --do_lower_case false --language de --output_dir runs/tokenizer
 """
 
 import sys
@@ -8,8 +10,7 @@ import time
 
 from bert_hf.config.short_help import answer_at_once
 
-if __name__ == "__main__":
-    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 import numpy as np
 from transformers import AutoTokenizer

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bert_hf import cli
-from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_config, find_machine
+from bert_hf.config.commands import COMMANDS
+from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_config, find_machine
 from bert_hf.errors import InputError
 from bert_hf.training.command import command_line, next_command
 
@@ -23,14 +24,14 @@ def bert_hf(folder, *words) -> subprocess.CompletedProcess:
 
 
 def test_every_command_runs_a_recipe():
-    assert [name for name, recipe in CONSOLE_COMMANDS.items() if not (RECIPES / f"{recipe}.py").is_file()] == []
+    assert [name for name, command in COMMANDS.items() if not (RECIPES / f"{command.recipe}.py").is_file()] == []
 
 
 def test_help_and_versions(capsys):
     assert cli.main([]) == 0
     assert cli.main(["env"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in CONSOLE_COMMANDS)
+    assert all(name in shown for name in COMMANDS)
     assert "transformers: " in shown
 
 

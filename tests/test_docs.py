@@ -20,7 +20,7 @@ from transformers import BertForSequenceClassification, TrainingArguments
 
 import bert_hf
 from bert_hf import BertForPreTraining, train_tokenizer
-from bert_hf.config.package_files import CONSOLE_COMMANDS
+from bert_hf.config.commands import COMMANDS
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.finetuning import onnx_export
@@ -250,7 +250,7 @@ def test_recipe_commands_pass_their_check(command, reader, monkeypatch, capsys):
         assert (ROOT / words[3]).is_file()
         words = words[3:]
     elif words[0] == "bert-hf":
-        words[1] = f"recipes/{CONSOLE_COMMANDS[words[1]]}.py"
+        words[1] = f"recipes/{COMMANDS[words[1]].recipe}.py"
     script, flags = words[1], words[2:]
 
     monkeypatch.chdir(reader)

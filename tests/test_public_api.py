@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import bert_hf
 
 
@@ -32,3 +35,8 @@ def test_all_is_exactly_this():
 def test_all_of_it_is_there_and_described():
     for name in bert_hf.__all__:
         assert getattr(bert_hf, name).__doc__
+
+
+def test_the_package_alone_loads_no_library():
+    loaded = "{name.partition('.')[0] for name in sys.modules} & {'torch', 'transformers', 'evaluate', 'datasets'}"
+    subprocess.run([sys.executable, "-c", f"import sys, bert_hf; assert not {loaded}"], check=True)

@@ -1,10 +1,10 @@
-"""The console command `bert-hf`: runs a recipe from any directory, in this process or on several ranks.
+"""Runs a recipe from any directory, in this process or on several ranks: the console command `bert-hf`.
 
     bert-hf pretrain --config bert-mini-cpu --train_file 'corpus/*.txt'
     bert-hf classify --accelerate_config ddp --num_processes 8 --model_name_or_path runs/pretrain --train_file rows.csv
 
 Several ranks are started by accelerate's own launcher, inside this process, so that the error of a rank stays the last
-line and its exit code that of the command (`trl sft` calls the launcher in the same way).
+line and its exit code the command's (`trl sft` calls the launcher in the same way).
 """
 
 import argparse
@@ -16,18 +16,21 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
-from bert_hf.config.short_help import answer, first_line
+from bert_hf.config.arguments import LaunchArguments
+from bert_hf.config.commands import COMMANDS
+from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine
+from bert_hf.config.short_help import answer, description
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
 
 @one_line_errors
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `bert-hf` with the words of its command line; returns the exit code."""
+    """Run `bert-hf` with the words of its command line; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     name = words.pop(0) if words else "--help"
     if name in ("--help", "-h", "help"):
@@ -36,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("env", "--version"):
         print(environment())
         return 0
-    if name not in CONSOLE_COMMANDS:
-        hint = did_you_mean(name, [*CONSOLE_COMMANDS, "env"]) or "`bert-hf --help` lists them"
+    if name not in COMMANDS:
+        hint = did_you_mean(name, [*COMMANDS, "env"]) or "`bert-hf --help` lists them"
         raise InputError(f"unknown command {name!r}", remedy=hint.strip())
 
     os.environ[COMMAND_VARIABLE] = shlex.join(["bert-hf", name, *words])
@@ -48,30 +51,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
-    commands = "\n".join(f"  {name:10} {first_line(recipe)}" for name, recipe in CONSOLE_COMMANDS.items())
+    commands = "\n".join(f"  {name:10} {description(name).splitlines()[0]}" for name in COMMANDS)
     return f"""usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]
 
 {commands}
   env        Print versions and device, for a bug report.
 
-`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one.
-Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N."""
+`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one."""
 
 
 # ---- running a recipe
 
 
 def _run(name: str, words: list[str]) -> int:
-    """Runs a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
-    script = RECIPES / f"{CONSOLE_COMMANDS[name]}.py"
-    if code := answer(script.stem, words):
+    """Run a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
+    if code := answer(name, words):
         return code
 
-    trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
-    if trains and not {"--help", "-h"} & set(words):
+    script = RECIPES / f"{COMMANDS[name].recipe}.py"
+    if COMMANDS[name].trains and not {"--help", "-h"} & set(words):
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        parser.add_argument("--accelerate_config")
-        parser.add_argument("--num_processes", type=int)
+        for field in fields(LaunchArguments):
+            parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])
         try:
             machine, words = parser.parse_known_args(words)
         except argparse.ArgumentError as error:
@@ -90,7 +91,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _number_of_processes(given: int | None, machine: str | None) -> int:
-    """The ranks to start: as many as asked for, else one per GPU; 0: as the user's own file of the machine says."""
+    """Return the ranks to start: the given number, else one per GPU; 0: as the user's own file of the machine says."""
     if given is not None:
         return given
     if machine is not None and Path(machine).suffix:
@@ -102,7 +103,7 @@ def _number_of_processes(given: int | None, machine: str | None) -> int:
 
 
 def launch(script: Path, words: Sequence[str], machine: Path, processes: int) -> int:
-    """Runs a script on ranks (0: as many as the machine's file says); returns the code of the first that failed."""
+    """Run a script on ranks (0: as many as the machine's file says); return the code of the first that failed."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -126,7 +127,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
 
 
 def _deepspeed_file(machine: Path) -> list[str]:
-    """The DeepSpeed file of a machine with its whole path: the YAML file names it relative to the project's folder."""
+    """Return the DeepSpeed file of a machine, which its YAML file names relative to the project's folder."""
     import yaml
 
     settings = yaml.safe_load(machine.read_text()) or {}
@@ -140,7 +141,7 @@ def _deepspeed_file(machine: Path) -> list[str]:
 
 
 def environment() -> str:
-    """Versions and device as lines, for a bug report."""
+    """Return versions and device as lines, for a bug report."""
     import platform
 
     import torch

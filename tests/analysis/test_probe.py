@@ -17,7 +17,6 @@ from transformers import BertModel
 
 from bert_hf import BertForPreTraining
 from bert_hf.analysis import probe_labels
-from bert_hf.analysis.probe import NEEDS
 from bert_hf.analysis.probe_language import (
     Corruptor,
     Example,
@@ -31,6 +30,7 @@ from bert_hf.analysis.probe_language import (
     read_held_out,
     read_minimal_pairs,
 )
+from bert_hf.config.analysis_arguments import PROBES
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -292,7 +292,7 @@ def test_all_parts_are_the_same_for_a_stock_checkpoint_and_ours(place, capsys, m
     ours.save_pretrained(place / "ours")
     save_tokenizer(tiny_tokenizer(), place / "ours")
     again = probe(place, "ours", "ours-report")[1]
-    assert {part: again[part] for part in NEEDS} == {part: found[part] for part in NEEDS}
+    assert {part: again[part] for part in PROBES} == {part: found[part] for part in PROBES}
 
 
 def test_a_checkpoint_without_heads_is_probed_in_the_other_parts(place):

@@ -171,7 +171,7 @@ def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):
         parse(CLASSES, ["--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "--no_nsp, --no-nsp The same as --nsp false." in text
-    assert text.count("Next-sentence prediction; false trains the masked language model alone.") == 1
+    assert text.count("Next-sentence prediction; false trains only the masked language model.") == 1
     assert "(default: False)" not in text.split("--no_nsp, --no-nsp")[1].split("--")[1]
     assert parse(CLASSES, ["--no_nsp", "--use_cpu"])[1].nsp is False
     assert parse(CLASSES, ["--use_cpu"])[1].nsp is True

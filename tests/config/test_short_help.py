@@ -1,8 +1,7 @@
-"""The pages of recipes/help/ agree with the declared options, and are printed without importing torch."""
+"""Help is made from the declared options, agrees with what the recipes parse, and needs no torch."""
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 
@@ -10,10 +9,11 @@ import pytest
 from helpers.recipe_runs import ROOT, recipe
 
 from bert_hf.config import parser
-from bert_hf.config.package_files import CONSOLE_COMMANDS, RECIPES
-from bert_hf.config.short_help import answer, help_page, option_names
-
-OF_THE_COMMAND = {"help", "num_processes", "accelerate_config"}  # taken by `bert-hf` before the recipe runs
+from bert_hf.config.commands import COMMANDS
+from bert_hf.config.options import declarations
+from bert_hf.config.package_files import RECIPES
+from bert_hf.config.short_help import answer, described, help_page
+from bert_hf.config.training_options import STOCK_OPTIONS
 
 
 class ParserMade(Exception):
@@ -22,7 +22,7 @@ class ParserMade(Exception):
 
 @pytest.fixture
 def options(monkeypatch):
-    """Returns a function: the options that a recipe declares, by name."""
+    """Return a function: the actions of the parser that a command's recipe makes, by name."""
 
     def capture(made, *_):
         raise ParserMade(made)
@@ -31,44 +31,65 @@ def options(monkeypatch):
 
     def of(name):
         with pytest.raises(ParserMade) as raised:
-            recipe(name)(["--folds_dir", "folds"])
+            recipe(COMMANDS[name].recipe)(["--folds_dir", "folds"])
         actions = raised.value.args[0]._actions
         return {action.dest: action for action in actions if not isinstance(action, argparse._StoreFalseAction)}
 
     return of
 
 
-@pytest.mark.parametrize("name", CONSOLE_COMMANDS.values())
-def test_a_page_and_the_declared_options_agree(name, options):
-    page, declared = help_page(name), options(name)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_declared_options_are_those_that_the_recipe_parses(name, options):
+    """The classes of a training run are mixed with the stock class, so a command names others than its recipe."""
+    command, parsed = COMMANDS[name], options(name)
+    others = () if name == "study" else command.others  # a study passes them on
+    shown = [entry for cls in (*described(command), *others) for entry in declarations(cls)]
+
+    launched = {"num_processes", "accelerate_config"}  # `bert-hf` takes them before the recipe runs
+    assert {field.name for field, _ in shown} - launched == parsed.keys() - {"help"} - (
+        STOCK_OPTIONS - {field.name for field, _ in shown}
+    )
+    for field, declared in shown:
+        if field.name not in launched:
+            assert parsed[field.name].default == field.default, field.name
+            assert parsed[field.name].help == declared["help"], field.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_has_a_line_for_each_common_option(name):
+    page = help_page(name)
     assert len(page.splitlines()) <= 90
     assert max(map(len, page.splitlines())) <= 119
-
-    for option in option_names(page) - OF_THE_COMMAND - {"output_dir"}:  # a study keeps that of its cells
-        assert declared[option].help != argparse.SUPPRESS, f"{option} is refused"
-
-    # A value in lower case is the default
-    defaults = re.findall(r"^  --(\w+) ([a-z\d~][^\s|]*) ", page, re.MULTILINE)
-    for option, shown in [entry for entry in defaults if entry != ("help", "all")]:
-        default = declared[option].default
-        if isinstance(default, int | float) and not isinstance(default, bool):
-            assert float(shown) == default, option
-        elif default is not None:
-            assert shown == str(default).lower(), option
+    for cls in described(COMMANDS[name]):
+        for field, declared in declarations(cls):
+            assert page.count(f"\n  --{field.name} ") == declared["common"], field.name
+    assert page.count("\nbert-hf ") >= 2  # examples
 
 
-@pytest.mark.parametrize("name", CONSOLE_COMMANDS.values())
+def test_a_line_shows_the_default_or_what_is_taken():
+    page = help_page("classify")
+    for line in (
+        "  --max_seq_length 128               Maximum tokens",
+        "  --train_file FILE ...              Training rows",
+        "  --bf16 true|false                  Use bf16",
+        "  --from_scratch                     Train",
+        "  --max_steps N                      Optimizer steps",
+        "  --per_device_train_batch_size 32   ",
+    ):
+        assert f"\n{line}" in page
+    assert "\n  --max_seq_length 384               Maximum tokens" in help_page("answer")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_no_declared_option_is_taken_for_a_mistyped_one(name, options):
-    words = [f"--{option}=1" for option in options(name)]
-    words.remove("--help=1")
-    if name == "train_tokenizer":
-        words.remove("--tokenizer_name=1")  # it had no effect
+    words = [f"--{option}=1" for option in options(name) if option != "help"]
     assert answer(name, [word.replace("_", "-") for word in words] + words) == 0
 
 
 @pytest.mark.parametrize("command", [["-m", "bert_hf.cli", "pretrain"], [str(RECIPES / "finetune_classification.py")]])
 def test_help_and_a_mistyped_option_need_no_torch(command, tmp_path):
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')")
+    for library in ("torch", "transformers", "evaluate"):
+        (tmp_path / f"{library}.py").write_text(f"raise SystemExit('{library} is imported')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
 
     def run(*words):
@@ -77,10 +98,16 @@ def test_help_and_a_mistyped_option_need_no_torch(command, tmp_path):
     shown = run("--train_file", "a.txt", "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--learning_rate" in shown.stdout
-    mistyped = run("--train_file", "a.txt", "--label_smooothing_factor=0.1")
+    mistyped = run("--train_file", "a.txt", "--gradient_acumulation_steps=2")
     assert mistyped.returncode == 2
     assert mistyped.stderr.startswith("error: ")
-    assert mistyped.stderr.endswith("did you mean 'label_smoothing_factor'?\n")
+    assert mistyped.stderr.endswith("did you mean 'gradient_accumulation_steps'?\n")
+
+
+def test_an_unknown_option_of_another_transformers_is_left_to_the_recipe(monkeypatch):
+    monkeypatch.setattr("bert_hf.config.short_help.STOCK_VERSION", "5.19.0")
+    assert answer("pretrain", ["--new_option", "1"]) == 0
+    assert answer("predict", ["--new_option", "1"]) == 2
 
 
 def test_the_whole_list_leaves_out_what_is_refused(capsys):
@@ -91,6 +118,6 @@ def test_the_whole_list_leaves_out_what_is_refused(capsys):
     assert "--hub_token" not in shown
 
 
-@pytest.mark.parametrize("name", CONSOLE_COMMANDS.values())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_all_is_left_to_the_recipe(name):
     assert answer(name, ["--help", "all"]) == 0

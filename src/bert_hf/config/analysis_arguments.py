@@ -1,11 +1,11 @@
-"""Options of the commands that look at checkpoints: features, probe, study; and of estimate."""
+"""Options of the commands that look at checkpoints (features, probe, study), and of estimate."""
 
 from dataclasses import dataclass
 
 from bert_hf.config.options import option
 from bert_hf.errors import InputError, check_known
 
-PROBES = {  # part → the option that names its data
+PROBES = {  # part of a probe → the option that names its data
     "mlm": "validation_file",
     "nsp": "validation_file",
     "grammar": "blimp",
@@ -16,37 +16,47 @@ PROBES = {  # part → the option that names its data
 
 @dataclass
 class FeatureArguments:
-    """Which checkpoint reads which texts, and which of its hidden states are kept."""
+    """Features."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
     train_file: list[str] | None = option(
         None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
     )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
-    pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
-    max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
+    pooling: str = option(
+        "mean", "One vector per text (mean, max, cls), or one per token (none).", ("none", "cls", "mean", "max")
+    )
+    max_seq_length: int = option(
+        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
+    )
     per_device_eval_batch_size: int = option(32, "Texts per batch.")
-    dtype: str = option("float32", "Type of the numbers written.", ("float32", "float16"))
+    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"))
 
 
 @dataclass
 class ProbeArguments:
-    """Which checkpoint is probed, and with which data."""
+    """Probe."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.")
-    validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
-    blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
-    train_file: list[str] | None = option(None, "Labelled rows, as for finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
-    label_column: str | None = option(None, "Column of the label. Default: a usual name.")
-    max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
+    validation_file: list[str] | None = option(
+        None, "Held-out text, or a folder of `bert-hf prepare`: for mlm and nsp."
+    )
+    blimp: list[str] | None = option(
+        None, "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP)."
+    )
+    train_file: list[str] | None = option(
+        None, "Labelled rows, as for `bert-hf classify`: for features and few_labels."
+    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
+    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
     max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
     max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
     def chosen_parts(self) -> list[str]:
-        """The parts to run, checked."""
+        """Return the parts to run, checked."""
         for part in self.parts or ():
             check_known(part, PROBES, f"no part {part!r}", "--parts")
         chosen = self.parts or [part for part in PROBES if getattr(self, PROBES[part])]
@@ -59,7 +69,7 @@ class ProbeArguments:
 
 @dataclass
 class StudyArguments:
-    """Which cells a study has, and which metrics are compared."""
+    """Study."""
 
     models: list[str] | None = option(
         None,
@@ -69,7 +79,7 @@ class StudyArguments:
     recipe: str = option("finetune_classification", "The fine-tuning recipe.")
     folds_dir: str | None = option(
         None,
-        "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
+        "Folder of `bert-hf split`: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
     )
     seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
     train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
@@ -78,20 +88,24 @@ class StudyArguments:
         None, "Model or baseline that the others are compared with. Default: the first model with random weights."
     )
     check: bool = option(False, "Only check the options and the files that the cells would read.")
-    output_dir: str = option("runs/study", "Where the study writes.")
+    output_dir: str = option("runs/study", "Folder for study.csv, study.md and learning_curve.png.")
 
 
 @dataclass
 class EstimateArguments:
-    """For which devices the cost of a run is estimated."""
+    """Estimate."""
 
-    device: str = option("h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this one).")
+    device: str = option(
+        "h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this machine)."
+    )
     num_devices: list[int] | None = option(
         None, "Number of devices; several numbers give one row each.", range="[1, inf)"
     )
     global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
     mfu: float | None = option(
-        None, "Fraction of the device's peak FLOP/s that is reached (docs/speed.md).", range="(0, 1]"
+        None,
+        "Fraction of the device's peak FLOP/s that is reached (docs/speed.md). Default: by hidden size.",
+        range="(0, 1]",
     )
 
     def __post_init__(self):

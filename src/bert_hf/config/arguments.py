@@ -1,6 +1,6 @@
-"""Options of the recipes: which tokenizer, text, network, examples and output folder.
+"""Options of text, tokenizer, network, pre-training examples and output folder.
 
-Those of a training run are in training_arguments.py, those of labelled data in finetuning_arguments.py. `parse`, of
+Options of a training run are in training_options.py, options of labelled rows in finetuning_arguments.py. `parse`, in
 parser.py, fills these dataclasses from a YAML file (`--config`) and from the command line, which wins.
 """
 
@@ -11,88 +11,48 @@ from typing import ClassVar
 from bert_hf.config.options import option
 from bert_hf.errors import InputError
 
-# ---- options that several recipes share
+# ---- options of many commands
+
+
+@dataclass
+class ConfigArguments:
+    """Command."""
+
+    config: str | None = option(None, "YAML file of options, or its name in configs/; the command line wins.")
+
+
+@dataclass
+class CheckArguments(ConfigArguments):
+    """Command."""
+
+    check: bool = option(False, "Only check the options, the files to read and where to write.")
+
+
+@dataclass
+class LaunchArguments:
+    """Command."""
+
+    num_processes: int | None = option(None, "Ranks on this machine (only with `bert-hf`). Default: one per GPU.")
+    accelerate_config: str | None = option(
+        None, "ddp, fsdp2, zero2, or a file of `accelerate config` (only with `bert-hf`)."
+    )
 
 
 @dataclass
 class OutputArguments:
-    """The output folder."""
+    """Output folder."""
 
-    output_dir: str | None = option(None, "Folder to write to.")
-    overwrite_output_dir: bool = option(False, "Overwrite an earlier run of bert_hf in the output folder.")
-
-
-@dataclass
-class TrainFileArguments:
-    """The files to train on."""
-
-    train_file: list[str] | None = option(
-        None, "Files, globs or a folder to train on: .txt .jsonl .parquet .csv .tsv …, also .gz and .xz."
+    output_dir: str | None = option(
+        None, "Folder to write to; where a command can be continued, the same command does so."
     )
+    overwrite_output_dir: bool = option(False, "Replace earlier results of the command in this folder.")
 
 
-@dataclass
-class DataArguments(TrainFileArguments):
-    """Where text or rows come from: files or a dataset of the Hub."""
-
-    dataset_name: str | None = option(None, "Hub dataset id.", not_with="train_file")
-    dataset_config_name: str | None = option(
-        None, "Configuration of the dataset.", only_with=("dataset_name", "task"), not_with="train_file"
-    )
-
-
-@dataclass
-class HeldOutArguments:
-    """The files that are held out."""
-
-    validation_file: list[str] | None = option(
-        None,
-        "Held-out files of the same kinds. Default: a part is split off.",
-        only_with=("train_file", "dataset_name"),
-    )
-
-
-@dataclass
-class TextColumnArguments:
-    """The column of the text."""
-
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
-
-
-@dataclass
-class LanguageArguments:
-    """The language of the text."""
-
-    language: str | None = option(None, "ISO 639 code, such as de: for the end of sentences and for the model card.")
-
-    def __post_init__(self):
-        if self.language is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", self.language):
-            what = f"{self.language!r} is not an ISO 639 language code"
-            raise InputError(what, where="--language", remedy="give e.g. de")
-
-
-@dataclass
-class CardArguments(LanguageArguments):
-    """What the model card says that a run cannot know."""
-
-    model_license: str | None = option(None, "Licence of the model, for the model card.")
-
-    dataset_license: str | None = option(None, "Licence of the data, for the model card.")
-    dataset_source: str | None = option(None, "Source of the data, for the model card.")
-
-
-@dataclass
-class CheckpointArguments:
-    """The checkpoint that is read."""
-
-    model_name_or_path: str | None = option(None, "BERT checkpoint (folder or Hub id).")
-
-
-@dataclass
-class LengthArguments:
-    """The length of model inputs."""
-
-    max_seq_length: int = option(128, "Maximum tokens in a model input, special tokens included.", range="[8, inf)")
+def check_language(code: str | None) -> None:
+    """Raise an `InputError` for a language that is not an ISO 639 code."""
+    if code is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", code):
+        problem = f"{code!r} is not an ISO 639 language code"
+        raise InputError(problem, where="--language", remedy="give e.g. de")
 
 
 # ---- text and tokenizer
@@ -100,9 +60,9 @@ class LengthArguments:
 
 @dataclass
 class TokenizerArguments:
-    """Which tokenizer is loaded, or how one is trained."""
+    """Tokenizer: loaded, or trained on the text."""
 
-    tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Without it a tokenizer is trained.")
+    tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Default: a vocabulary is trained.")
     vocab_size: int = option(
         30522,
         "Size of a trained vocabulary (30,522 as the published uncased models).",
@@ -112,57 +72,74 @@ class TokenizerArguments:
     do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
     strip_accents: bool | None = option(
         None,
-        "Strip accents. Default: follows do_lower_case, but a newly trained vocabulary keeps them where --language "
-        "or the text is not Latin, Greek or Cyrillic (docs/languages.md).",
+        "Strip accents. Default: as do_lower_case, but a newly trained vocabulary keeps them where the text is not "
+        "Latin, Greek or Cyrillic (docs/languages.md).",
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
         None,
-        "Characters kept in a trained vocabulary; rarer ones become [UNK]. Default: 1000, or as many as make up "
-        "99.95 % of the text.",
+        "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 %.",
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),
     )
 
     def normalization(self) -> dict:
-        """Arguments of `load_tokenizer` for a bare vocabulary."""
+        """Return arguments of `load_tokenizer` for a bare vocabulary."""
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
 
     def training(self) -> dict:
-        """Arguments of `train_tokenizer`."""
+        """Return arguments of `train_tokenizer`."""
         return {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
 
 
 @dataclass
-class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
-    """Which text, and how to read it."""
+class TextArguments:
+    """Text: files, or a dataset of the Hub."""
 
+    train_file: list[str] | None = option(
+        None, "Files or globs: .txt .jsonl .parquet .csv …, also .gz .xz; or a prepared corpus."
+    )
+    dataset_name: str | None = option(None, "Hub dataset, in place of files.", not_with="train_file")
+    dataset_config_name: str | None = option(
+        None, "Configuration of the dataset.", only_with="dataset_name", not_with="train_file"
+    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    language: str | None = option(None, "ISO 639 code, such as de: for the ends of sentences and the model card.")
     sentence_per_line: bool = option(
         False, "One sentence per line, as in the 2018 code; nothing is split or truncated."
     )
-    num_proc: int = option(1, "Processes that prepare the corpus.", range="[1, 1024]")
-    cache_dir: str = option(
-        "~/.cache/bert_hf", "Where a corpus prepared from raw text, or downloaded, is kept for the next time."
-    )
+    num_proc: int = option(1, "Processes that prepare the text.", range="[1, 1024]")
+    cache_dir: str = option("~/.cache/bert_hf", "Folder that keeps prepared text and downloads for the next time.")
+
+    def __post_init__(self):
+        check_language(self.language)
 
     def given(self, *names: str) -> list[str]:
-        """The given options that differ from their defaults, as command-line arguments."""
+        """Return the options that differ from their defaults, as words of a command line."""
         differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass
-class CorpusArguments(CardArguments, HeldOutArguments, TextArguments):
-    """The text of a pre-training run: a part of it is held out, and the model card describes it."""
+class CorpusArguments(TextArguments):
+    """Held-out text, and facts for the model card."""
 
+    validation_file: list[str] | None = option(
+        None,
+        "Held-out files of the same kinds. Default: a part is split off.",
+        only_with=("train_file", "dataset_name"),
+    )
     validation_split_percentage: float = option(
         5.0, "Documents held out, in %.", range="(0, 100)", not_with="validation_file"
     )
+    model_license: str | None = option(None, "Licence of the model, for the model card.", common=False)
+    dataset_license: str | None = option(None, "Licence of the data, for the model card.", common=False)
+    dataset_source: str | None = option(None, "Source of the data, for the model card.", common=False)
 
 
 @dataclass
 class PrepareArguments:
-    """Which part of a corpus is prepared, and how."""
+    """Preparation of a corpus."""
 
     shard: str | None = option(
         None,
@@ -178,14 +155,14 @@ class PrepareArguments:
         self.part()
 
     def part(self) -> tuple[int, int]:
-        """(i, n) of `--shard`."""
+        """Return (i, n) of `--shard`."""
         if self.shard is None:
             return 0, 1
 
         match = re.fullmatch(r"(\d+)/(\d+)", self.shard)
         if not match or not int(match[1]) < int(match[2]):
-            what = f"{self.shard!r} is not i/n with i from 0 to n - 1"
-            raise InputError(what, where="--shard", remedy="give 0/4, 1/4, …")
+            problem = f"{self.shard!r} is not i/n with i from 0 to n - 1"
+            raise InputError(problem, where="--shard", remedy="give 0/4, 1/4, …")
         return int(match[1]), int(match[2])
 
 
@@ -193,11 +170,14 @@ class PrepareArguments:
 
 
 @dataclass
-class ModelArguments(CheckpointArguments):
-    """Which network, and from where it starts."""
+class ModelArguments:
+    """Model: from scratch, or a checkpoint."""
 
+    model_name_or_path: str | None = option(None, "BERT checkpoint (folder or Hub id) to continue from.")
     config_name: str | None = option(
-        None, "Model JSON (a BertConfig), for training from scratch.", not_with="model_name_or_path"
+        None,
+        "Model JSON (a BertConfig), or its name: tiny, mini, small, medium, base, large.",
+        not_with="model_name_or_path",
     )
     position_initializer: str = option(
         "random",
@@ -205,24 +185,25 @@ class ModelArguments(CheckpointArguments):
         "with Muon leave the unigram plateau (docs/small_machine.md). They are trained either way.",
         choices=("random", "sinusoidal"),
         not_with="model_name_or_path",
+        common=False,
     )
     dropout: float | None = option(
         None,
-        "Dropout of hidden layers and attention; overrides the model's.",
+        "Dropout of hidden layers and attention. Default: the model's.",
         range="[0, 0.99]",  # what is left is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
     )
     attn_implementation: str = option(
         "sdpa", "Attention: one of transformers' implementations.", ("eager", "sdpa", "flash_attention_2",
-        "flash_attention_3", "flash_attention_4", "flex_attention"),
-    )  # fmt: skip
+        "flash_attention_3", "flash_attention_4", "flex_attention"), common=False)  # fmt: skip
 
 
 @dataclass
-class ExampleArguments(LengthArguments):
-    """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
+class ExampleArguments:
+    """Examples (Devlin et al. 2019, sections 3.1 and A.2)."""
 
     from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
 
+    max_seq_length: int = option(128, "Maximum tokens of an example, [CLS] and [SEP] included.", range="[8, inf)")
     long_seq_length: int | None = option(
         None, "Length in the last part of the run (the paper: 512).", range="[8, inf)"
     )
@@ -231,7 +212,7 @@ class ExampleArguments(LengthArguments):
     )
     mlm_probability: float = option(0.15, "Share of the tokens that are predicted.", range="(0, 1)")
     whole_word_mask: bool = option(False, "Mask whole words (80/10/10 still applies per token).")
-    nsp: bool = option(True, "Next-sentence prediction; false trains the masked language model alone.")
+    nsp: bool = option(True, "Next-sentence prediction; false trains only the masked language model.")
     short_seq_probability: float = option(
         0.1, "Share of documents whose examples get a random, shorter target length.", range="[0, 1]"
     )
@@ -242,15 +223,15 @@ class ExampleArguments(LengthArguments):
             raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
 
     def pairs(self) -> dict:
-        """Arguments of `PreTrainingExamples`: how pairs are drawn."""
+        """Return arguments of `PreTrainingExamples`: how pairs are drawn."""
         return {name: getattr(self, name) for name in ("nsp", "short_seq_probability")}
 
     def masking(self) -> dict:
-        """Arguments of `DataCollatorForPreTraining`: what is predicted."""
+        """Return arguments of `DataCollatorForPreTraining`: which tokens are predicted."""
         return {name: getattr(self, name) for name in ("nsp", "mlm_probability", "whole_word_mask")}
 
     def lengths(self) -> list[tuple[int, float]]:
-        """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
+        """Return (tokens, share of the steps) of each phase of the run, in order; the shares sum to 1."""
         if self.long_seq_length is None:
             return [(self.max_seq_length, 1.0)]
         fraction = self.long_seq_fraction
@@ -258,5 +239,5 @@ class ExampleArguments(LengthArguments):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest examples of the run."""
+        """Return the length of the longest examples of the run."""
         return self.lengths()[-1][0]

@@ -14,7 +14,7 @@ MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a confi
 
 
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
-    """Checks a file named by the user without opening it: opening a pipe would wait for a writer."""
+    """Check a file named by the user without opening it: opening a pipe would wait for a writer."""
     path = Path(path)
 
     try:
@@ -33,7 +33,7 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 
 def check_writable(output_dir: str) -> str:
-    """Writes and flushes a temporary file in the folder, or in the part of its path that exists."""
+    """Write and flush a temporary file in the folder, or in the part of its path that exists."""
     place = Path(output_dir).expanduser().absolute()
     try:
         while not place.exists():
@@ -49,7 +49,7 @@ def check_writable(output_dir: str) -> str:
 
 
 def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
-    """The text of a small file named by the user."""
+    """Return the text of a small file named by the user."""
     path = check_input_file(path, remedy)
     with open(path, "rb") as file:
         raw = file.read(MAX_INPUT_FILE_BYTES + 1)
@@ -60,7 +60,7 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
-    """The text of bytes that begin in a line of a file, after `column` bytes of it."""
+    """Return the text of bytes that begin in a line of a file, after `column` bytes of it."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -75,7 +75,7 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
 
 
 def whole_text(text: str) -> str:
-    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
+    """Return the text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -84,7 +84,7 @@ def whole_text(text: str) -> str:
 
 
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """The value of a JSON text, with `whole_text` of each string in it.
+    """Return the value of a JSON text, with `whole_text` of each string in it.
 
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
@@ -102,7 +102,7 @@ def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = 
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Writes a small file atomically: after a crash its content is the old one or the new one.
+    """Write a small file atomically: after a crash its content is the old one or the new one.
 
     Several processes, also of several machines, may write the same file: the last one wins.
     """
@@ -116,7 +116,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def read_json_object(path: Path) -> dict | None:
-    """The object in a JSON file; None if the file has no object."""
+    """Return the object in a JSON file; None if the file has no object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -125,7 +125,7 @@ def read_json_object(path: Path) -> dict | None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
+    """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -14,19 +14,19 @@ _M_MMAP_MAX = -4
 
 
 def engine(args: TrainingArguments | None = None) -> str:
-    """The engine that saves the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
+    """Return the engine that saves the optimizer's state: `deepspeed`, or `torch` for all other engines."""
     launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
 
 
 def shards_weights() -> bool:
-    """True if DeepSpeed or FSDP may divide weights among the ranks."""
+    """Return True if DeepSpeed or FSDP may divide weights among the ranks."""
     fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
     return engine() == "deepspeed" or fsdp
 
 
 def cpu_threads() -> int:
-    """Threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
+    """Return the threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
 
     `accelerate launch` sets OMP_NUM_THREADS=1 if neither flag nor variable is given. Whether the user set it is read
     from the launcher's environment (Linux); elsewhere, a "1" in a launched process counts as the launcher's.
@@ -38,13 +38,13 @@ def cpu_threads() -> int:
 
 
 def cores_of_rank() -> int:
-    """CPU cores divided by local ranks, at least 1."""
+    """Return the CPU cores divided by local ranks, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc (Linux) keep freed memory for the next step.
+    """Make glibc (Linux) keep freed memory for the next step.
 
     By default it returns each large tensor to the kernel, which hands it out again page by page, zeroed: 6 % of the
     time of a step of the mini model (docs/speed.md). In return, the process never shrinks.
@@ -58,7 +58,7 @@ def keep_freed_memory() -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """The model of a GPU, or of the processor (Linux); elsewhere its type."""
+    """Return the model of a GPU or of the processor (Linux); elsewhere the device's type."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
@@ -68,7 +68,7 @@ def device_name(device: torch.device) -> str:
 
 
 def was_launched() -> bool:
-    """True where `accelerate launch` or torchrun started this process."""
+    """Return True where `accelerate launch` or torchrun started this process."""
     return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
 
 

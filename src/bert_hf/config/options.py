@@ -1,7 +1,13 @@
-"""Declares options: dataclass fields with a default, a help text and limits. Imports no torch."""
+"""Declares options: dataclass fields with a default, a help text and limits. Imports neither torch nor transformers.
 
-from collections.abc import Iterable
-from dataclasses import field
+    save_minutes: float = option(15.0, "Minutes between checkpoints.", range="[0, inf)", not_with="save_strategy=no")
+
+Option classes are in the modules `*_arguments.py` beside this one. A class that only changes a default writes
+`save_minutes: float = 5.0`: the rest of the declaration is inherited.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from bert_hf.errors import InputError
@@ -20,19 +26,21 @@ def option(
     help: str,
     choices: Iterable | None = None,
     *,
+    common: bool = True,
     range: str | None = None,
     only_with: str | tuple[str, ...] = (),
     not_with: str | tuple[str, ...] = (),
 ) -> Any:
-    """Declares an option: a dataclass field with its help text and the limits that `parse` checks.
+    """Declare an option: a dataclass field with its help text and the limits that `parse` checks.
 
     Args:
+        common: `--help` lists it; `--help all` lists all others, too.
         range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
         only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
             that it needs "optim=muon".
         not_with: it has no effect with any of these.
     """
-    metadata: dict[str, Any] = {"help": help.replace("%", "%%")}
+    metadata: dict[str, Any] = {"help": help.replace("%", "%%"), "common": common}
     if choices:
         metadata["choices"] = choices
     metadata["limits"] = Limits(range, _tuple(only_with), _tuple(not_with))
@@ -43,11 +51,27 @@ def _tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-def check_range(name: str, value, interval: str) -> None:
-    """Raises an `InputError` if a number, or one in a list of numbers, is outside an interval; NaN is in none."""
+def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
+    """Yield each field of a dataclass with its declaration, or its parent's where only the default is another."""
+    for each in fields(cls):
+        parents = (parent.__dataclass_fields__.get(each.name) for parent in cls.__mro__ if is_dataclass(parent))
+        declared = (parent.metadata for parent in parents if parent is not None and parent.metadata)
+        yield each, next(declared, each.metadata)
+
+
+def check_range(name: str, value: Any, interval: str) -> None:
+    """Raise an `InputError` if a number, or one in a list of numbers, is outside an interval; NaN is in none."""
     low, high = (float(end) for end in interval[1:-1].split(","))
     for number in value if isinstance(value, list) else [value]:
         above = low <= number if interval[0] == "[" else low < number
         below = number <= high if interval[-1] == "]" else number < high
         if not (above and below):
             raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"must be in {interval}")
+
+
+def check_ranges(options: Any) -> None:
+    """Check the range of each option of a dataclass that was made in Python."""
+    for each, declared in declarations(type(options)):
+        value, limits = getattr(options, each.name), declared.get("limits")
+        if limits is not None and limits.range and value is not None:
+            check_range(each.name, value, limits.range)

@@ -10,28 +10,10 @@ RECIPES = _ROOT / "recipes"
 CONFIGS = _ROOT / "configs"
 
 COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
-CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
-    "tokenizer": "train_tokenizer",
-    "prepare": "prepare",
-    "pretrain": "pretrain",
-    "classify": "finetune_classification",
-    "answer": "finetune_question_answering",
-    "tag": "finetune_token_classification",
-    "choose": "finetune_multiple_choice",
-    "predict": "predict",
-    "evaluate": "evaluate",
-    "probe": "probe",
-    "study": "study",
-    "split": "split",
-    "features": "extract_features",
-    "estimate": "estimate",
-    "export": "export",
-    "convert": "convert_tf_checkpoint",
-}
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
-    """A file that the user or a YAML file of ours names: a path, or the bare name of a file in `configs/KIND/`.
+    """Return a file by its path, or by the bare name of a file in `configs/KIND/`.
 
     `find_config("bert-mini-cpu", "pretrain", "finetune")` is `configs/pretrain/bert-mini-cpu.yaml` of the package; so
     is that path itself, where the working directory has no such file. Another path is returned as it is.
@@ -47,7 +29,7 @@ def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
 
 
 def find_machine(name: str) -> Path:
-    """The accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
+    """Return the accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
 
     Without an accelerator, `ddp` is `cpu_ddp`, and so on.
     """

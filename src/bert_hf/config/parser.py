@@ -10,16 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVarTuple, cast
 
 import yaml
 from transformers import HfArgumentParser
-from transformers.hf_argparser import string_to_bool
 
+from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
-from bert_hf.config.options import Limits, check_range
+from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.config.short_help import unknown_option
 from bert_hf.errors import InputError
@@ -49,7 +49,7 @@ def parse(
     dry_run: Callable[[*Options], Iterable[str]] | None = None,
     required: Iterable[str] = (),
 ) -> tuple[*Options] | None:
-    """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
+    """Fill dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
         classes: dataclasses with distinct field names.
@@ -68,7 +68,7 @@ def parse(
             option of the command line that has no effect with the others; or `check` fails.
     """
     checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    parser = _Parser(classes, checks_only)
+    parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
     values, names = _read_values(parser, _words(argv), default_config)
 
     _check_limits(parser, values, names)
@@ -95,10 +95,11 @@ def parse(
 class _Parser(HfArgumentParser):
     """argparse whose errors are `InputError`s, and which knows the declaration of each option."""
 
-    def __init__(self, classes: tuple[type, ...], with_check: bool):
+    def __init__(self, classes: tuple[type, ...]):
         self.limits: dict[str, Limits] = {}
         for cls in classes:
-            _inherit_declarations(cls)
+            for field, declared in declarations(cls):
+                field.metadata = declared  # pyright: ignore[reportAttributeAccessIssue] - the parent class reads it there
         usage = "%(prog)s [--config FILE.yaml] [--OPTION VALUE ...]"
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
 
@@ -114,13 +115,8 @@ class _Parser(HfArgumentParser):
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
 
-        self.add_argument("--config", default=None, help="YAML file of the run, or its name in configs/.")
-        if with_check:
-            text = "Only check the files that the run would read, and where it would write."
-            self.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
-
-    def add_argument(self, *names, limits: Limits | None = None, **kwargs) -> argparse.Action:
-        """Adds an option; the parent class hands the whole metadata of a field over."""
+    def add_argument(self, *names, limits: Limits | None = None, common: bool = True, **kwargs) -> argparse.Action:
+        """Add an option; the parent class hands the whole metadata of a field over."""
         action = super().add_argument(*names, **kwargs)
         if limits is not None:
             self.limits[action.dest] = limits
@@ -131,21 +127,14 @@ class _Parser(HfArgumentParser):
         raise InputError(message, where="command line", remedy="--help lists the options")
 
     def check_known(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
-        """Raises an `InputError` for the first of some unknown flags."""
+        """Raise an `InputError` for the first of some unknown flags."""
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
             raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
 
 
-def _inherit_declarations(cls: type) -> None:
-    """Gives a field that only has another default, as `max_seq_length: int = 384`, the declaration of its parent's."""
-    for f in fields(cls):
-        parents = (parent.__dataclass_fields__.get(f.name) for parent in cls.__mro__ if is_dataclass(parent))
-        f.metadata = next((parent.metadata for parent in parents if parent and parent.metadata), f.metadata)
-
-
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
-    """Adds the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
+    """Add the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
     count = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     flags = [f"--{first}", *words[:1]] if count else []
     return flags + ([f"--{others}", *words[1:count]] if count > 1 else []) + words[count:]
@@ -161,7 +150,7 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """Expands `~` in `--name=~/path`, which shells leave alone."""
+    """Expand `~` in `--name=~/path`, which shells do not expand."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 
@@ -169,7 +158,7 @@ def expand_home(word: str) -> str:
 def _read_values(
     parser: _Parser, words: list[str], default_config: str | None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """The values of all options, and those that the command line gives, by name."""
+    """Return the values of all options, and those that the command line gives, by name."""
     values, unknown = parser.parse_known_args(words)
     parser.check_known(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -177,35 +166,33 @@ def _read_values(
 
     config = values.config or (None if words else default_config)
     if config is not None:
-        path = find_config(config, "pretrain", "finetune")
-        values = parser.parse_args(_words_of_yaml(parser, path, from_command_line) + words)
+        from_file = _read_yaml(parser, find_config(config, "pretrain", "finetune"), from_command_line)
+        values = parser.parse_args(words, from_file)
     return values, from_command_line
 
 
-def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[str]:
-    """The entries of a YAML file as words of a command line, parsed one by one so that an error has its line.
+def _read_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> argparse.Namespace:
+    """Return the values of a YAML file. Its entries are parsed one by one, so that an error has its line.
 
     Args:
         named: options of the command line, which replace others of the file unless they are switched off.
     """
     replacing = {name for name, value in named.items() if value is not False}
-    words: list[str] = []
-    for name, line, entry in yaml_entries(path):
+    values = argparse.Namespace()
+    for name, line, words in yaml_entries(path):
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.check_known([f"--{name}"], where=path, line=line)
 
+        is_replaced = bool(_REPLACED_BY.get(name, set()) & replacing)
         try:
-            parser.parse_args(entry)
+            parser.parse_args([*map(expand_home, words)], None if is_replaced else values)
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="fix this line") from None
-
-        if not _REPLACED_BY.get(name, set()) & replacing:
-            words += map(expand_home, entry)
-    return words
+    return values
 
 
 def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
+    """Yield (name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
 
     A scalar is taken as it is written, for the option's own type to convert: YAML 1.1 reads 32:0.2 as a number of
     base 60, 010 as 8 and the language `no` as false.
@@ -243,7 +230,7 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
 
 
 def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
-    """Checks the range of each option, and that each option of the command line has an effect with all others.
+    """Check the range of each option, and that each option of the command line has an effect with all others.
 
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """

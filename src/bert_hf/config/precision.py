@@ -21,21 +21,21 @@ FASTER_FROM = {"none": math.inf, "avx512_bf16": 256, "amx_bf16": 256}
 
 
 class Choice(NamedTuple):
-    """Whether a run computes under bf16 autocast, and why."""
+    """True if a run computes under bf16 autocast, and the reason."""
 
     bf16: bool
     reason: str
 
 
 def cpu_units() -> str:
-    """The feature with which this CPU multiplies bf16: one of `UNITS`."""
+    """Return the feature with which this CPU multiplies bf16: one of `UNITS`."""
     if torch.cpu._is_amx_tile_supported():
         return "amx_bf16"
     return "avx512_bf16" if torch.cpu._is_avx512_bf16_supported() else "none"
 
 
 def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
-    """The rule for a CPU with one of `UNITS`; an unknown hidden size counts as small."""
+    """Apply the rule for a CPU with one of `UNITS`; an unknown hidden size counts as small."""
     least = FASTER_FROM[units]
     if least == math.inf:
         return Choice(False, "this CPU has no bf16 units")
@@ -45,14 +45,14 @@ def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
 
 
 def choose_on_gpu() -> Choice:
-    """The rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
+    """Apply the rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return Choice(True, "this GPU multiplies in bf16")
     return Choice(False, "this GPU has no bf16 units")
 
 
 def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
-    """The rule for the device of a run. Called by all ranks together."""
+    """Apply the rule for the device of a run. Called by all ranks together."""
     if args.device.type == "cuda":
         return choose_on_gpu()
     if args.device.type != "cpu":
@@ -65,7 +65,7 @@ def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
 
 
 def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> str | None:
-    """Sets `args.bf16` where it is None. Called by all ranks together, before a Trainer is made of the arguments.
+    """Set `args.bf16` where it is None. Called by all ranks together, before a Trainer is made of the arguments.
 
     Args:
         recorded: the `precision_name` with which the run began; None for a new run.
@@ -90,7 +90,7 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
 
 
 def precision_name(args: TrainingArguments) -> str:
-    """`bf16`, `fp16` or `fp32`: the precision of a run's matrix products."""
+    """Return the precision of a run's matrix products: `bf16`, `fp16` or `fp32`."""
     return "fp16" if args.fp16 else _name(bool(args.bf16))
 
 
@@ -99,10 +99,10 @@ def _name(bf16: bool) -> str:
 
 
 def keep_fp32_outputs(state: AcceleratorState) -> None:
-    """Makes FSDP2 with 16-bit autocast return losses, and reduce gradients, in fp32.
+    """Make FSDP2 with 16-bit autocast return losses, and reduce gradients, in fp32.
 
     accelerate's policy is 16-bit throughout, and without autocast: a sum over some hundred tokens is then wrong by up
-    to 0.4 %, and that of each loss by another factor. `ResumableTrainer` adds the autocast.
+    to 0.4 %, and the sum of each loss by another factor. `ResumableTrainer` adds the autocast.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy  # takes a second to import
 

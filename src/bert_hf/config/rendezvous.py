@@ -13,16 +13,16 @@ from transformers import TrainingArguments
 
 
 def join_ranks(args: TrainingArguments) -> None:
-    """Makes the process group of CPU ranks; Trainer, which makes that of GPUs, would omit `--ddp_timeout`."""
+    """Make the process group of CPU ranks; Trainer, which makes the group of GPUs, would omit `--ddp_timeout`."""
     _use_new_keys_after_restarts()
     if args.use_cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         dist.init_process_group(args.ddp_backend or "gloo", timeout=timedelta(seconds=args.ddp_timeout))
 
 
 def _use_new_keys_after_restarts() -> None:
-    """Gives each attempt of a launch with `--max-restarts` its own keys in the launcher's store.
+    """Give each attempt of a launch with `--max-restarts` its own keys in the launcher's store.
 
-    The store outlives the ranks, and those of the next attempt read the addresses of dead ones from it (torch 2.13).
+    The store outlives the ranks: the next attempt would read the addresses of dead ranks from it (torch 2.13).
     Called before the process group exists; torch has no public place between its store and its first use.
     """
     if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0" or dist.is_initialized():
@@ -39,7 +39,7 @@ def _use_new_keys_after_restarts() -> None:
 
 
 def _name_of_attempt(store: Any, rank: int, ranks: int, deadline: float) -> str:
-    """A name that rank 0 of this attempt has drawn, the same on all ranks.
+    """Return a name that rank 0 of this attempt has drawn, the same on all ranks.
 
     The number of the restart would not do: the launchers of two hosts may count differently. So each rank asks under
     a name of its own, which no dead rank 0 can have answered, and rank 0 answers until every rank has said that it
@@ -63,7 +63,7 @@ def _name_of_attempt(store: Any, rank: int, ranks: int, deadline: float) -> str:
 
 
 def _wait(store: Any, keys: list[str], deadline: float, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """Until all keys exist, or the deadline; signals are handled."""
+    """Wait until all keys exist, or until the deadline; signals are handled."""
     while not store.check(keys) and time.monotonic() < deadline:
         meanwhile()
         time.sleep(0.05)

@@ -1,80 +1,130 @@
-"""Answers `--help` and a mistyped option at once: the options are declared beside torch, whose import takes seconds.
+"""Answers `--help` and a mistyped option at once, from the declared options: importing torch takes seconds.
 
-recipes/help/ has a page per recipe: the options that are used most, with their defaults. A recipe that trains also
-takes the fields of `TrainingArguments`, whose names are read from the source. `--help all` prints every option.
+`--help` lists the options of our declarations but those with `common=False`; `--help all` lists every one.
 """
 
-import importlib.util
+import ast
 import os
-import re
 import sys
-from collections.abc import Collection
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import Field, fields
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config.package_files import CONSOLE_COMMANDS, RECIPES
+from bert_hf.config.arguments import CheckArguments, ConfigArguments, LaunchArguments
+from bert_hf.config.commands import COMMANDS, Command
+from bert_hf.config.options import declarations
+from bert_hf.config.package_files import RECIPES
+from bert_hf.config.training_options import STOCK_OPTIONS, STOCK_VERSION, RunOptions
 from bert_hf.errors import InputError, did_you_mean, end_repeated_attempt, one_line_errors
 
-_TRAINING = ("pretrain", "finetune_", "estimate", "study")  # recipes that take the options of a training run
+_COLUMN, _WIDTH = 37, 119  # where the help texts begin, and the longest line
 
 
-def answer_at_once(script: str) -> None:
-    """Ends the process where its command line asks for help, or has an unknown option, or a restart is in vain."""
+def answer_at_once(module: str) -> None:
+    """End the process where the command line of a script asks for help or has an unknown option, or a restart is vain.
+
+    Args:
+        module: the `__name__` of the recipe; nothing happens where it is imported.
+    """
+    if module != "__main__":
+        return
     end_repeated_attempt()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
-    if code := answer(Path(script).stem, sys.argv[1:]):
+    recipe = Path(sys.argv[0]).stem
+    name = next(name for name, command in COMMANDS.items() if command.recipe == recipe)
+    if code := answer(name, sys.argv[1:]):
         sys.exit(code)
 
 
 @one_line_errors
-def answer(recipe: str, words: list[str]) -> int:
-    """Prints the page of a recipe and exits, as argparse does, or rejects a mistyped option; 0: the recipe can run."""
-    page = help_page(recipe)
+def answer(name: str, words: list[str]) -> int:
+    """Print the help of a command and exit, as argparse does, or reject a mistyped option; 0: the recipe can run."""
     if {"--help", "-h"} & set(words) and "all" not in words:
-        print(page, end="")
+        print(help_page(name))
         sys.exit(0)
 
-    names = option_names(page) | {"help"}
-    if recipe.startswith(_TRAINING):
-        names |= _names_of_training()
-    for word in words:
-        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        if word.startswith("--") and name.removeprefix("no_") not in names:
-            raise unknown_option(name, names)
+    classes = (*described(COMMANDS[name]), *COMMANDS[name].others)
+    names = {"help", *(field.name for cls in classes for field in fields(cls))}
+    takes_stock_options = any(issubclass(cls, RunOptions) for cls in classes)
+    if takes_stock_options:
+        names |= STOCK_OPTIONS
+
+    flags = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
+    unknown = [flag for flag in flags if flag.removeprefix("no_") not in names]
+    # Another version of transformers may have other fields: then the recipe's parser knows
+    if unknown and not (takes_stock_options and metadata.version("transformers") != STOCK_VERSION):
+        raise unknown_option(unknown[0], names)
     return 0
-
-
-def help_page(recipe: str) -> str:
-    """Usage, description, examples, and a line per option."""
-    command = next(name for name, script in CONSOLE_COMMANDS.items() if script == recipe)
-    pages = [recipe, "finetune"] if recipe.startswith("finetune_") else [recipe]
-    text = "".join((RECIPES / "help" / f"{page}.txt").read_text(encoding="utf-8") for page in pages)
-    return f"usage: bert-hf {command} [--OPTION VALUE ...]\n\n{first_line(recipe)}\n\n{text}"
-
-
-def first_line(recipe: str) -> str:
-    """The first line of a recipe's docstring: what it does."""
-    with open(RECIPES / f"{recipe}.py", encoding="utf-8") as file:
-        return file.readline().strip().strip('"')
-
-
-def option_names(page: str) -> set[str]:
-    """The options that a page has a line for."""
-    return set(re.findall(r"^  --(\w+)", page, re.MULTILINE))
-
-
-def _names_of_training() -> set[str]:
-    """The fields of the option classes of bert_hf and of transformers' `TrainingArguments`; nothing is imported."""
-    transformers: Any = importlib.util.find_spec("transformers")
-    sources = [*Path(__file__).parent.glob("*arguments.py"), Path(transformers.origin).with_name("training_args.py")]
-
-    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
-    return {"config", "check", "help", *re.findall(r"^    (\w+): ", text, re.MULTILINE)}
 
 
 def unknown_option(
     name: str, names: Collection[str], where: str | Path = "command line", line: int | None = None
 ) -> InputError:
-    """The error of an unknown option, with the most similar one as the remedy."""
+    """Return the error of an unknown option, with the most similar one as the remedy."""
     remedy = did_you_mean(name, names).strip() or "--help lists the options"
     return InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
+
+
+# ---- the page
+
+
+def help_page(name: str) -> str:
+    """Return usage, description, examples and the common options of a command."""
+    return f"usage: bert-hf {name} [--OPTION VALUE ...]\n\n{description(name)}\n\n{options_page(name)}"
+
+
+def description(name: str) -> str:
+    """Return the docstring of the command's recipe: purpose and examples."""
+    source = (RECIPES / f"{COMMANDS[name].recipe}.py").read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(source)) or ""
+
+
+def options_page(name: str) -> str:
+    """Return the common options of a command, under the first lines of the docstrings of the classes."""
+    sections: dict[str, list[str]] = {}
+    for cls in described(COMMANDS[name]):
+        for field, declared in declarations(cls):
+            if declared.get("common"):
+                heading = (_first_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
+                sections.setdefault(heading, []).extend(_lines(field, declared))
+
+    text = "\n\n".join("\n".join([heading, *lines]) for heading, lines in sections.items())
+    return f"{text}\n\n`--help all` lists every option."
+
+
+def described(command: Command) -> Iterator[type]:
+    """Yield the option classes that the help describes, with the options of every command."""
+    yield from command.options
+    own_check = any(field.name == "check" for cls in command.options for field in fields(cls))
+    yield ConfigArguments if own_check else CheckArguments
+    if command.trains:
+        yield LaunchArguments
+
+
+def _first_class(cls: type, name: str) -> type:
+    """Return the most general class that declares an option."""
+    return next(parent for parent in reversed(cls.__mro__) if name in getattr(parent, "__annotations__", ()))
+
+
+def _lines(field: Field, declared: Mapping[str, Any]) -> list[str]:
+    """Return the lines of an option: its name, its default or a placeholder, its help text."""
+    left = f"  --{field.name} {_value(field, declared)}".rstrip().ljust(_COLUMN - 2) + "  "
+    text = declared["help"].replace("%%", "%")
+    return textwrap.wrap(text, _WIDTH, initial_indent=left, subsequent_indent=" " * _COLUMN)
+
+
+def _value(field: Field, declared: Mapping[str, Any]) -> str:
+    """Return the default of an option, or a placeholder where there is none."""
+    kind, choices = str(field.type), "|".join(map(str, declared.get("choices", ())))
+    if "bool" in kind:
+        return {True: "true", False: "", None: "true|false"}[field.default]
+    if field.default not in (None, -1):  # -1: not set
+        return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    if choices and len(choices) < 20:
+        return choices
+    last = field.name.rpartition("_")[2]
+    word = last.upper() if last in ("column", "config", "dir", "file", "id", "name", "path") else "VALUE"
+    return ("N" if "int" in kind or "float" in kind else word) + (" ..." if "list" in kind else "")

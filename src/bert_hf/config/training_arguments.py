@@ -12,11 +12,11 @@ from transformers import SchedulerType, TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from bert_hf.config import hardware
-from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import MIN_STEPS
-from bert_hf.config.options import check_range, option
+from bert_hf.config.options import check_ranges
 from bert_hf.config.precision import choose_on_gpu
 from bert_hf.config.rendezvous import join_ranks
+from bert_hf.config.training_options import FineTuningOptions, PreTrainingOptions, RunOptions
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 
@@ -46,16 +46,10 @@ REFUSED_IN_PRETRAINING = {
 # Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
 _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
-_RANGES = {
-    "learning_rate": "[0, inf)",
-    "per_device_train_batch_size": "[1, inf)",
-    "per_device_eval_batch_size": "[1, inf)",
-    "gradient_accumulation_steps": "[1, inf)",
-}
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """The default of each field of a dataclass."""
+    """Return the default of each field of a dataclass."""
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(kind)
@@ -63,7 +57,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
-    """Raises an `InputError` for the first field that is rejected and does not have its default.
+    """Raise an `InputError` for the first field that is rejected and does not have its default.
 
     `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this. Those may have
     another default, for example `logging_nan_inf_filter=True`; a value that is the default of `RunArguments` is good.
@@ -78,62 +72,24 @@ def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSE
 
 
 def check_no_epochs(args: TrainingArguments) -> None:
-    """Checks that nothing is to happen after each epoch: to Trainer, numbered examples are one epoch."""
+    """Check that nothing happens after each epoch: to Trainer, numbered examples are one epoch."""
     for name in ("logging_strategy", "eval_strategy", "save_strategy"):
         if getattr(args, name) == "epoch":
             raise InputError("epoch is not supported in pre-training", where=f"--{name}", remedy="use steps")
 
 
 @dataclass
-class RunArguments(OutputArguments, TrainingArguments):
+class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportIncompatibleVariableOverride] - None until chosen
     """`TrainingArguments` that select device, threads and precision themselves."""
 
     refused: ClassVar[frozenset[str]] = frozenset(REFUSED)
 
-    adam_epsilon: float = 1e-6  # 2018 code
-    weight_decay: float = 0.01  # A.2
     hub_strategy: str = "end"
     logging_nan_inf_filter: bool = False
 
-    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
-    do_eval: bool = option(None, "Evaluate; alone, it means no training. A run that trains evaluates in any case.")
-    do_predict: bool = option(
-        None, "Predict the test rows of a fine-tuning task. Default: true, unless only --do_eval is set."
-    )
-    optim: str = option(
-        "adamw_torch_fused",
-        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
-    )
-    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
-    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
-    eval_strategy: str | None = option(
-        None,
-        "When to evaluate during training: no, steps, epoch. Default: steps if --eval_steps is given; otherwise "
-        "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
-        ("no", "steps", "epoch"),
-    )
-    save_minutes: float = option(
-        15.0,
-        "Save a checkpoint at least every N minutes and after the last step. 0: not by time.",
-        range="[0, inf)",
-        not_with="save_strategy=no",
-    )
-    save_strategy: str | None = option(
-        None,
-        "no: never. steps, epoch, best: in addition to the checkpoints of save_minutes.",
-        ("no", "steps", "epoch", "best"),
-    )
-    save_steps: float = option(
-        None, "Steps between checkpoints, in addition to those of save_minutes.", not_with="save_strategy=no"
-    )
-    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
-    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.")
-
     def __post_init__(self):
         check_supported(self)
-        for name, interval in _RANGES.items():
-            if getattr(self, name) is not None:
-                check_range(name, getattr(self, name), interval)
+        check_ranges(self)
 
         actions = self._actions()  # the stock class sets do_eval
         self._resolve_strategies()
@@ -156,7 +112,7 @@ class RunArguments(OutputArguments, TrainingArguments):
             self._n_gpu = 1
 
     def _init_stock_class(self) -> None:
-        """Calls the stock class, which rejects names of optimizers and schedules that transformers does not have."""
+        """Call the stock class, which rejects names of optimizers and schedules that transformers does not have."""
         ours = {}
         for name, kind, known in (
             ("optim", OptimizerNames, "adamw_torch_fused"),
@@ -176,14 +132,14 @@ class RunArguments(OutputArguments, TrainingArguments):
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
     def _actions(self) -> dict[str, bool]:
-        """Resolves --do_train, --do_eval and --do_predict."""
+        """Resolve --do_train, --do_eval and --do_predict."""
         others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
         train = not any(others.values()) if self.do_train is None else self.do_train
         default = train or not any(others.values())
         return {"do_train": train} | {name: default if given is None else given for name, given in others.items()}
 
     def _resolve_strategies(self) -> None:
-        """When to save and evaluate, where --save_strategy and --eval_strategy do not say it."""
+        """Choose when to save and evaluate, where --save_strategy and --eval_strategy are not given."""
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         if self.save_strategy is None:
@@ -197,7 +153,7 @@ class RunArguments(OutputArguments, TrainingArguments):
             raise ValueError("the best weights need evaluations: pass --eval_strategy or --eval_steps")
 
     def _take_given_precision(self) -> None:
-        """Takes the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
+        """Take the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
         if self.bf16 is not None:
             return
 
@@ -213,35 +169,10 @@ class RunArguments(OutputArguments, TrainingArguments):
 
 
 @dataclass
-class PreTrainingArguments(RunArguments):
+class PreTrainingArguments(PreTrainingOptions, RunArguments):
     """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
 
     refused: ClassVar[frozenset[str]] = frozenset(REFUSED | REFUSED_IN_PRETRAINING)
-
-    output_dir: str | None = "runs/pretrain"
-    learning_rate: float = option(1e-4, "Peak learning rate (A.2).")
-    warmup_steps: float = option(
-        0.01,
-        "Steps of linear warm-up; a number below 1 is a share of the steps (A.2: 10,000 of 1,000,000).",
-        range="[0, inf)",
-        not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
-    )
-    max_hours: float | None = option(
-        None,
-        "Time budget instead of --max_steps; the speed is measured once, and pauses do not count.",
-        range="(0, inf)",
-        not_with=("max_steps", "num_train_epochs"),
-    )
-    muon_learning_rate: float = option(
-        3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
-    )
-    dataloader_num_workers: int = option(None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.")
-    fast_path: str = option(
-        "auto",
-        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
-        "on: nothing is compared. off: padding is kept.",
-        ("auto", "on", "off"),
-    )
 
     def __post_init__(self):
         check_supported(self, REFUSED_IN_PRETRAINING)
@@ -256,41 +187,8 @@ class PreTrainingArguments(RunArguments):
 
 
 @dataclass
-class FineTuningArguments(RunArguments):
-    """Options of a fine-tuning run; what depends on the model's width or on the number of rows is chosen later."""
-
-    output_dir: str | None = "runs/finetune"
-    learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
-        None,
-        "Peak rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
-        "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
-    )
-    per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
-    per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
-    num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None,
-        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), more if that is fewer than "
-        "--min_steps. An explicit number is kept unless --min_steps is set as well.",
-    )
-    warmup_steps: float = option(
-        0.1,
-        "A number below 1 is a share of the steps (2018 code: 0.1).",
-        range="[0, inf)",
-        not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
-    )
-    logging_steps: float = option(0.05, "Log every N steps; below 1: a fraction of all steps.")
-    load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
-    )
-    metric_for_best_model: str | None = option(
-        None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
-    )
-    train_sampling_strategy: str = option(
-        "random",
-        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
-        "a GPU (a CPU computes none).",
-        ("random", "group_by_length", "sequential"),
-    )
+class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[reportIncompatibleVariableOverride] - None until chosen
+    """Options of a fine-tuning run; some defaults depend on the model's width or the number of rows."""
 
     def __post_init__(self):
         self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
@@ -319,7 +217,7 @@ class FineTuningArguments(RunArguments):
 
 
 def resolve_by_width(args, hidden_size: int | None) -> None:
-    """Sets learning rate and epochs where they are not given; a network without hidden size gets those of base."""
+    """Set learning rate and epochs where they are not given; a network without hidden size gets the values of base."""
     width = math.inf if hidden_size is None else hidden_size
     rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
     if args.learning_rate is None:
@@ -329,7 +227,7 @@ def resolve_by_width(args, hidden_size: int | None) -> None:
 
 
 def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
-    """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
+    """Add whole epochs up to `min_steps` optimizer steps, and evaluate a run of many epochs only a few times.
 
     `rows` are model inputs of an epoch, over all ranks.
     """

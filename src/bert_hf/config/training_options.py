@@ -1,0 +1,174 @@
+"""Declares the options of a training run: fields of transformers' `TrainingArguments` and some of ours.
+
+Without importing torch or transformers, so that `--help` answers at once; training_arguments.py has the classes that
+are filled, with all other fields of `TrainingArguments`.
+"""
+
+from dataclasses import dataclass
+
+from bert_hf.config.options import option
+
+# All fields of `TrainingArguments`, which training takes, in the version of transformers in constraints.txt
+STOCK_VERSION = "5.23.0"
+STOCK_OPTIONS = frozenset(
+    """
+    output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_type
+    lr_scheduler_kwargs warmup_steps optim optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon
+    optim_target_modules gradient_accumulation_steps average_tokens_across_devices max_grad_norm
+    label_smoothing_factor bf16 fp16 bf16_full_eval fp16_full_eval tf32 activation_checkpointing
+    activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs torch_compile
+    torch_compile_backend torch_compile_mode use_liger_kernel liger_kernel_config use_cache neftune_noise_alpha
+    torch_empty_cache_steps auto_find_batch_size logging_strategy logging_steps logging_first_step
+    log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen log_level log_level_replica
+    disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id
+    eval_strategy eval_steps eval_delay per_device_eval_batch_size prediction_loss_only eval_on_start
+    eval_do_concat_batches eval_use_gather_object eval_accumulation_steps include_for_metrics batch_eval_metrics
+    save_only_model save_strategy save_steps save_on_each_node save_total_limit enable_jit_checkpoint
+    push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
+    load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip
+    restore_callback_states_from_checkpoint full_determinism seed data_seed use_cpu accelerator_config
+    parallelism_config dataloader_drop_last dataloader_num_workers dataloader_pin_memory
+    dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context
+    dataloader_in_order remove_unused_columns label_names train_sampling_strategy length_column_name
+    ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout
+    fsdp fsdp_config deepspeed debug skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint
+    local_rank
+    """.split()
+)
+
+_NOT_WITH_CONSTANT = ("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau")
+
+
+@dataclass
+class RunOptions:
+    """Training run."""
+
+    # Length and batch
+    max_steps: int = option(-1, "Optimizer steps; takes precedence over --num_train_epochs.")
+    num_train_epochs: float = option(3.0, "Passes over the training data.")
+    per_device_train_batch_size: int = option(8, "Training examples per device.", range="[1, inf)")
+    per_device_eval_batch_size: int = option(8, "Evaluation examples per device.", range="[1, inf)", common=False)
+    gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", range="[1, inf)")
+
+    # Optimizer and schedule
+    learning_rate: float = option(5e-5, "Peak learning rate.", range="[0, inf)")
+    warmup_steps: float = option(
+        0,
+        "Steps of linear warm-up; a number below 1 is a share of the steps.",
+        range="[0, inf)",
+        not_with=_NOT_WITH_CONSTANT,
+    )
+    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")
+    optim: str = option(
+        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; pre-training: muon."
+    )
+    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).")
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
+
+    # Machine
+    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
+    torch_compile: bool = option(False, "Compile the model with `torch.compile`.")
+    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.", common=False)
+    seed: int = option(42, "Random seed of new weights, order, masks and dropout.")
+
+    # What is done
+    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.", common=False)
+    do_eval: bool = option(None, "Without --do_train: only evaluate. A run that trains always evaluates.")
+    do_predict: bool = option(None, "Predict the test rows of a fine-tuning task.", common=False)
+
+    # Output
+    output_dir: str | None = option(None, "Folder of the run; the same command resumes an interrupted run in it.")
+    overwrite_output_dir: bool = option(False, "Replace another finished run in the output folder.")
+    logging_steps: float = option(500, "Log every N steps; below 1: a share of all steps.")
+    eval_strategy: str | None = option(
+        None,
+        "When to evaluate during training. Default: steps with --eval_steps; otherwise never in pre-training, and "
+        "each epoch in fine-tuning, at most ten times.",
+        ("no", "steps", "epoch"),
+    )
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1: a share of all steps.")
+    save_minutes: float = option(
+        15.0,
+        "Minutes between checkpoints; 0: not by time. The last step is always saved.",
+        range="[0, inf)",
+        not_with="save_strategy=no",
+    )
+    save_strategy: str | None = option(
+        None,
+        "no: never. steps, epoch, best: in addition to --save_minutes.",
+        ("no", "steps", "epoch", "best"),
+        common=False,
+    )
+    save_steps: float = option(
+        None, "Steps between checkpoints, in addition to --save_minutes.", not_with="save_strategy=no"
+    )
+    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
+    report_to: None | str | list[str] = option("none", "wandb, tensorboard, trackio, …")
+    push_to_hub: bool = option(False, "Push the finished run to the Hub.")
+    hub_model_id: str | None = option(None, "Repository to push to.")
+
+
+@dataclass
+class PreTrainingOptions(RunOptions):
+    """Pre-training, with the optimizer and schedule of the paper (Devlin et al. 2019, A.2)."""
+
+    output_dir: str | None = "runs/pretrain"
+    learning_rate: float = 1e-4  # A.2
+    warmup_steps: float = 0.01  # A.2: 10,000 of 1,000,000
+    max_hours: float | None = option(
+        None,
+        "Time budget instead of --max_steps; speed is measured once, pauses do not count.",
+        range="(0, inf)",
+        not_with=("max_steps", "num_train_epochs"),
+    )
+    muon_learning_rate: float = option(
+        3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
+    )
+    dataloader_num_workers: int = option(
+        None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.", common=False
+    )
+    fast_path: str = option(
+        "auto",
+        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
+        "on: nothing is compared. off: padding is kept.",
+        ("auto", "on", "off"),
+        common=False,
+    )
+
+
+@dataclass
+class FineTuningOptions(RunOptions):
+    """Fine-tuning run."""
+
+    output_dir: str | None = "runs/finetune"
+    learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
+        None,
+        "Peak learning rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5 "
+        "(the paper's grid: 5e-5, 3e-5, 2e-5; A.3).",
+        range="[0, inf)",
+    )
+    num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        None,
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), or enough to reach --min_steps.",
+    )
+    do_predict: bool = option(None, "Without --do_train: only predict the test rows. Default: true.")
+    per_device_train_batch_size: int = 32  # the paper's grid: 16, 32 (A.3)
+    per_device_eval_batch_size: int = 64
+    warmup_steps: float = 0.1  # 2018 code
+    logging_steps: float = 0.05
+    label_smoothing_factor: float = option(0.0, "Share of a label that is given to all classes.")
+    load_best_model_at_end: bool | None = option(
+        None,
+        "Keep the weights of the best evaluation. Default: true if the run is evaluated during training.",
+        common=False,
+    )
+    metric_for_best_model: str | None = option(
+        None, "Selects the best weights. Default: the task's metric; below 200 rows, the loss."
+    )
+    train_sampling_strategy: str = option(
+        "random",
+        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
+        "a GPU (a CPU computes none).",
+        ("random", "group_by_length", "sequential"),
+        common=False,
+    )
