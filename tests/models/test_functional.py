@@ -22,7 +22,8 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, fill_up, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, unpadded_attention
+from bert_hf.models.unpadded_batch import fill_up, layout_of, unpad_batch
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -457,14 +458,19 @@ def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch
     assert counter.frame_count <= 3
 
 
-@pytest.mark.parametrize("any_length", [True, False])
-def test_on_a_device_shapes_and_types_fit(monkeypatch, any_length):
-    """A device without arithmetic: both kinds of attention, forward and backward, `varlen_attn` by its own shapes."""
-    monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_varlen", lambda query, dropout: any_length)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("flash", [True, False])
+def test_on_a_device_shapes_and_types_fit(monkeypatch, flash, dropout):
+    """A device without arithmetic: both kinds of attention, forward and backward, the kernel's by its own shapes."""
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_flash", lambda query: flash)
     batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
+    layout = layout_of(*(batch[name] for name in ("attention_mask", "masked_positions", "token_positions")))
     with torch.device("meta"):
-        model = BertForPreTraining(tiny_config(dropout=0.0 if any_length else 0.1)).to(torch.bfloat16).train()
-    outputs = model(**batch, losses_only=True)
+        model = BertForPreTraining(tiny_config(dropout)).to(torch.bfloat16).train()
+    with TorchDispatchCounter() as count:
+        outputs = model(**batch, layout=layout, losses_only=True)
+    assert count["_flash_attention_forward"] == (2 if flash else 0)
+    assert not count["sort"]
     assert outputs.mlm_losses.shape == outputs.mlm_correct.shape == batch["masked_positions"].shape
     assert outputs.nsp_losses.shape == (6,)
     assert outputs.mlm_losses.dtype == outputs.nsp_losses.dtype == torch.float32

@@ -1,7 +1,7 @@
 """Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from bert_hf.data.examples.sentence_pairs import truncate
 from bert_hf.data.text.tokenization import id_count, starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
+from bert_hf.models.unpadded_batch import layout_of
 
 
 class DataCollatorForPreTraining:
@@ -46,7 +47,8 @@ class DataCollatorForPreTraining:
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending. (Stock models ignore the last two.)
+        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding, see `layout_of`.
+        (Stock models ignore the last three.)
 
     Raises (when called):
         InputError: a row of another kind, or without a label (with `nsp`).
@@ -123,15 +125,18 @@ class DataCollatorForPreTraining:
         labels[chosen] = ids[chosen]
         return replace(ids, chosen, self._mask, self._random_ids, rng), labels
 
-    def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: list[Mapping]) -> dict[str, Any]:
         examples = [self.example(feature) for feature in features]
         lengths = np.array([len(example["input_ids"]) for example in examples])
         padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
-        batch = {name: pad_rows([each[name] for each in examples], value) for name, value in padding.items()}
+        batch: dict[str, Any] = {
+            name: pad_rows([each[name] for each in examples], value) for name, value in padding.items()
+        }
 
         batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        batch["layout"] = layout_of(batch["attention_mask"], batch["masked_positions"], batch["token_positions"])
 
         if self.nsp:
             batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
