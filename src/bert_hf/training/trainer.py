@@ -256,7 +256,7 @@ class PreTrainer(ResumableTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(count_targets(batch_samples, device))
+        return self.sum_over_ranks(self._prepare_input(count_targets(batch_samples)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
@@ -278,7 +278,7 @@ class PreTrainer(ResumableTrainer):
         if self._has_own_losses and inputs.get("masked_positions") is not None:
             return model(**inputs, losses_only=True)
 
-        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions")
+        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions", "layout")
         outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
@@ -377,8 +377,8 @@ class PreTrainer(ResumableTrainer):
 
     def _end_log_line(self) -> dict[str, float]:
         """Metrics of the steps since the last line of the log."""
-        self._throughput.read_clock()
         *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
+        self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
 
         metrics = self._means(sums)
