@@ -38,13 +38,10 @@ def test_a_piece_has_the_layout_of_its_rows():
     tokens = mask.flatten().nonzero().squeeze(1)
     inputs = {"input_ids": mask, "attention_mask": mask, "masked_positions": masked, "token_positions": tokens}
     layout = layout_of(mask, masked, tokens)
-    assert layout["query_indices"].tolist() == [0, 2, 3, 4]
-    assert layout["masked_queries"].tolist() == [1, 3]
+    # Queries, [CLS] and masked among them, ends of tokens, ends of queries
+    assert layout.tolist() == [*[0, 2, 3, 4], *[0, 2], *[1, 3], *[0, 3, 7], *[0, 2, 4]]
     _, second = split_micro_batch({**inputs, "layout": layout}, 1)
-    assert {name: each.tolist() for name, each in second["layout"].items()} == {
-        "query_indices": [0, 1], "cls_queries": [0], "masked_queries": [1],
-        "cu_seqlens": [0, 4], "query_cu_seqlens": [0, 2],
-    }  # fmt: skip
+    assert second["layout"].tolist() == [*[0, 1], *[0], *[1], *[0, 4], *[0, 2]]
 
 
 def test_no_more_rows_than_asked():

@@ -371,7 +371,7 @@ class BertPreTrainedModel(PreTrainedModel):
         masked_positions: Tensor | None,
         token_positions: Tensor | None,
         others: dict,
-        layout: dict[str, Tensor] | None = None,
+        layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
         """The layout of the batch without padding; None where the padded batch has to be computed."""
         if input_ids is None or masked_positions is None or not self.fast_path:
@@ -386,7 +386,7 @@ class BertPreTrainedModel(PreTrainedModel):
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
         if layout is not None and token_positions is not None and input_ids.device.type != "cpu":
-            return from_layout(layout, token_positions, input_ids.shape[1])
+            return from_layout(layout, input_ids, masked_positions, token_positions)
 
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -497,7 +497,7 @@ class BertForPreTraining(BertPreTrainedModel):
         next_sentence_label: Tensor | None = None,
         masked_positions: Tensor | None = None,
         token_positions: Tensor | None = None,
-        layout: dict[str, Tensor] | None = None,
+        layout: Tensor | None = None,
         losses_only: bool = False,
         **kwargs: Unpack[TransformersKwargs],  # pyright: ignore[reportGeneralTypeIssues] - as in stock
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
@@ -511,7 +511,7 @@ class BertForPreTraining(BertPreTrainedModel):
                 these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention, padding is
                 not computed either, and after the last attention only these and [CLS] are.
             token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
-            layout: more of the same kind, as `layout_of` computes it for the batch; a CPU does not need it.
+            layout: what `layout_of` computes for the batch, so that a GPU need not; a CPU does not use it.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -521,8 +521,8 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile, without a layout, the graph ends
-        # at `unpad_batch` in every function that leads to it
+        # Encoder. The batch is unpadded here and not in `_encode`: without a layout a compiled graph ends at
+        # `unpad_batch`, in every function that leads to it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
         hidden, pooled, hidden_states, attentions = self._encode(

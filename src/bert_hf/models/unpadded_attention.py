@@ -235,7 +235,7 @@ def _attend_varlen(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """PyTorch's flash kernel for sequences of any length; where it cannot be used (fp32, old GPUs), padded attention."""
+    """PyTorch's flash kernel for sequences of any length; where it cannot run (fp32, old GPUs), padded attention."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
     longest = batch.max_seqlen
     # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)

@@ -1,7 +1,7 @@
 """Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class DataCollatorForPreTraining:
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding, see `layout_of`.
+        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding (`layout_of`).
         (Stock models ignore the last three.)
 
     Raises (when called):
@@ -125,13 +125,11 @@ class DataCollatorForPreTraining:
         labels[chosen] = ids[chosen]
         return replace(ids, chosen, self._mask, self._random_ids, rng), labels
 
-    def __call__(self, features: list[Mapping]) -> dict[str, Any]:
+    def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
         lengths = np.array([len(example["input_ids"]) for example in examples])
         padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
-        batch: dict[str, Any] = {
-            name: pad_rows([each[name] for each in examples], value) for name, value in padding.items()
-        }
+        batch = {name: pad_rows([each[name] for each in examples], value) for name, value in padding.items()}
 
         batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
