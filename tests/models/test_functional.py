@@ -435,27 +435,33 @@ def test_two_hundred_steps_have_the_stock_model_s_losses():
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's
-def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
-    """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
+@pytest.mark.parametrize("layers", [True, False])  # compiled as `PreTrainer` does on a GPU; the whole model
+def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch, layers):
+    """The layout of a GPU (the backend needs no C++ compiler)."""
     monkeypatch.setattr(
         BertForPreTraining, "unpad", lambda self, ids, *given: unpad_batch(*given[:3], grouped=False), raising=True
     )
     torch._dynamo.reset()
-    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    model = BertForPreTraining(tiny_config(dropout=0.0, num_hidden_layers=3)).train()
     counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(model, backend=counter)
+    compiled = model if layers else torch.compile(model, backend=counter)
     whole = ragged_batch(model.config)
-    for shorter in (0, 1, 2, 3, 5, 8):
+    for shorter in range(10):
         batch = {**whole, "attention_mask": whole["attention_mask"].clone()}
         batch["attention_mask"][0, 24 - shorter :] = 0
         batch["labels"] = torch.where(batch["attention_mask"].bool(), whole["labels"], -100)
         batch["masked_positions"] = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        model.bert.encoder.compiled_layer = None
         expected, gradient = loss_and_gradient(model, False, **batch, losses_only=True)
+        if layers:
+            model.compile_layers(backend=counter)
         loss, found = loss_and_gradient(compiled, False, **batch, losses_only=True)
         assert loss == pytest.approx(expected, rel=1e-5)
         assert (found - gradient).norm() <= 1e-5 * gradient.norm()
-    assert counter.frame_count <= 3
+        model.eval()(**batch)
+        model.train()
+    assert counter.frame_count <= (2 if layers else 3)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

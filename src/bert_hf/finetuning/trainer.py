@@ -19,7 +19,7 @@ from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
-from bert_hf.models.unpadded_encoder import without_padding
+from bert_hf.models.unpadded_encoder import add_layout, without_padding
 from bert_hf.training.exact_backward import exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -126,6 +126,9 @@ class FineTuner(ResumableTrainer):
             length = {"max_seq_length": self.task.task_args.max_seq_length}
             config.update({**options, TRAINED_ON: {**options.get(TRAINED_ON, {}), **length}})
 
+    def _prepare_inputs(self, inputs: dict) -> dict:
+        return super()._prepare_inputs(add_layout(self.network, inputs))
+
     # ---- loss
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
@@ -138,7 +141,7 @@ class FineTuner(ResumableTrainer):
         """Labels of the optimizer step with their weights, over all micro-batches and ranks."""
         labels = [batch["labels"] for batch in batch_samples]
         counts = [(count_labels(each) * self.task.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(torch.stack(counts).sum().to(device))
+        return self.sum_over_ranks(self._prepare_input(torch.stack(counts).sum()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
@@ -211,7 +214,7 @@ class FineTuner(ResumableTrainer):
         """Trains, and lets the task choose by the validation rows: see `validate`."""
         self.task.begin()
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
-        dense = sharded or self.args.device.type != "cpu"
+        dense = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if dense else without_padding(self.network):
             trained = super().train(*args, **named)
         if "validation" in self.task.parts:

@@ -259,7 +259,13 @@ class BertLayer(GradientCheckpointingLayer):
         return self.output(self.intermediate(attended), attended)
 
 
+def _run_layer(layer: nn.Module, *inputs, **options) -> Tensor:
+    return layer(*inputs, **options)
+
+
 class BertEncoder(nn.Module):
+    compiled_layer: Callable | None = None  # `_run_layer`, compiled, for training; one graph serves all but the last
+
     def __init__(self, config: BertConfig):
         super().__init__()
         self.layer = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
@@ -277,8 +283,10 @@ class BertEncoder(nn.Module):
 
         Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
         """
+        compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
+        run = (self.compiled_layer if compiled else None) or _run_layer
         for layer in self.layer:
-            hidden = layer(hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
+            hidden = run(layer, hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
         return hidden
 
 
@@ -473,6 +481,18 @@ class BertForPreTraining(BertPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
+
+    def compile_layers(self, **options) -> None:
+        """Compiles the layers for training without padding: two graphs for batches of any number of tokens.
+
+        Evaluation, and the plain path, are computed as before.
+
+        Args:
+            options: of `torch.compile`.
+        """
+        # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
+        torch._dynamo.config.specialize_float = True
+        self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
 
     def set_fast_path(self, on: bool) -> None:
         """Chooses how the same numbers are computed. The choice is not saved with the model.

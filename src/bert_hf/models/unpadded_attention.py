@@ -5,7 +5,7 @@ use (each [CLS] and the masked ones) · A heads · D head size.
 """
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
@@ -273,7 +273,7 @@ def _supports_flash(query: Tensor) -> bool:
     return size % 8 == 0 and size <= 256 and _has_flash_attention(query.device)
 
 
-@cache
+@torch.compiler.assume_constant_result
 def _has_flash_attention(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 

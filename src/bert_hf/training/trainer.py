@@ -27,6 +27,7 @@ from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.checkpoints.trainer_state import load_logs
+from bert_hf.training.compilation import take_over_compilation
 from bert_hf.training.exact_backward import exact_training_step, replaced_attributes, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
@@ -83,7 +84,10 @@ class PreTrainer(ResumableTrainer):
         **named: Any,
     ):
         args = copy.copy(args)  # what is resolved here is this trainer's: another one may be given the same object
+        compilation = None if args is None else take_over_compilation(args, model)
         super().__init__(model, args, *more, **named)
+        if compilation is not None and isinstance(self.network, BertForPreTraining):
+            self.network.compile_layers(**compilation)
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
