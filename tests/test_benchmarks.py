@@ -62,11 +62,11 @@ def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
 
     class Remembered(pretraining_throughput.Side):
         def turn(self):
-            collate = self.batches.collator
+            collate = self.collator
             batches = seen.setdefault(self.name, [])
-            self.batches.collator = lambda features: batches.append(collate(features)) or batches[-1]
+            self.collator = lambda features: batches.append(collate(features)) or batches[-1]
             super().turn()
-            self.batches.collator = collate
+            self.collator = collate
 
     monkeypatch.setattr(pretraining_throughput, "Side", Remembered)
     assert pretraining_throughput.main([*words, "--pairs", "1", "--profile", "true"]) == 0
@@ -74,12 +74,18 @@ def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
     names = (pretraining_throughput.STOCK, pretraining_throughput.PAPER, pretraining_throughput.FAST)
     for batches in zip(*(seen[name] for name in names), strict=True):
         for other in batches[1:]:
-            assert all(torch.equal(batches[0][name], other[name]) for name in other)
+            assert all(torch.equal(batches[0][name], other[name]) for name in batches[0])
     for name in names:
         assert result[name]["tokens_per_second"] > 0
         assert 0 < result[name]["mfu"] < 1
         assert sum(result["milliseconds"][name].values()) > 0
         assert result[name]["padding"] == result[names[0]]["padding"]
+
+
+@pytest.mark.parametrize("way", pretraining_throughput.WAYS)
+def test_each_way_that_ablate_takes_away_exists(way):
+    owners = [owner for owner, name, _ in pretraining_throughput.WAYS[way] if hasattr(owner, name)]
+    assert len(owners) == len(pretraining_throughput.WAYS[way])
 
 
 def rows_of(task: str, folder) -> list[str]:
