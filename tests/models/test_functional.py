@@ -504,6 +504,7 @@ def test_on_a_gpu_the_fast_model_is_the_plain_one(dropout):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_on_a_gpu_the_host_never_waits():
     model = BertForPreTraining(tiny_config(dropout=0.1, hidden_size=128)).cuda().train()
     batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
