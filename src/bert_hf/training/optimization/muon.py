@@ -145,6 +145,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
         for weight in group["params"]:
             if weight.grad is not None:
                 by_shape[weight.shape].append(weight)
+                if "momentum_buffer" not in self.state[weight]:
+                    self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
         for weights in by_shape.values():
             # One by one where nothing is gained by doing them together: that needs less memory
@@ -168,10 +170,6 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     def _averaged_gradients(self, weights: list[Any], momentum: float) -> list[Tensor]:
         """The gradients of whole matrices, averaged with Nesterov's momentum; updates the momentum buffers."""
-        for weight in weights:
-            if "momentum_buffer" not in self.state[weight]:
-                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-
         gradients = [weight.grad for weight in weights]
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
         _lists._foreach_lerp_(buffers, gradients, 1 - momentum)
