@@ -3,11 +3,13 @@
 import json
 from random import Random
 
+import checkpoint_pieces
 import equal_loss
 import finetuning_parity
 import pretraining_throughput
 import pytest
 import torch
+import transformers
 from corpus_preparation import Task, datasets_map, encode_batch_fast, original_2018, ours
 from helpers.choice_rows import swag_lines
 from helpers.questions import write_questions
@@ -140,3 +142,16 @@ def test_loss_curves(words, capsys):
     assert {len(curve) for curve in result["curves"].values()} == {10}
     exact, drawn, _ = result["distances"].values()
     assert exact["largest"] < 1e-4 < drawn["largest"]
+
+
+def test_a_checkpoint_in_pieces_is_joined_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_pieces, "_PIECE", 10_000)
+    save_tiny_bert(tmp_path / "whole")
+    assert checkpoint_pieces.main(["split", str(tmp_path / "whole"), str(tmp_path / "pieces")]) == 0
+    pieces = list((tmp_path / "pieces").glob("model.safetensors.*"))
+    assert len(pieces) > 2
+    assert max(piece.stat().st_size for piece in pieces) <= 10_000
+    assert checkpoint_pieces.main(["join", str(tmp_path / "pieces"), str(tmp_path / "joined")]) == 0
+    whole, joined = (transformers.BertForPreTraining.from_pretrained(tmp_path / name) for name in ("whole", "joined"))
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(joined.state_dict()[name], tensor.bfloat16().float()), name
