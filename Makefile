@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install pretrain spam test test-slow faults cluster coverage lint format types hooks docs docs-links package test-newest test-lowest clean
+.PHONY: help install pretrain spam test test-slow gpu faults cluster coverage lint format types hooks docs docs-links package test-newest test-lowest clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -43,6 +43,13 @@ test: .venv/installed  ## run the tests
 
 test-slow: .venv/installed  ## run the long tests too
 	$(TESTS) -m "not gpu"
+
+gpu: .venv/installed  ## run what needs a GPU: its tests, then the throughput beside the stock model
+	@if $(BIN)/python -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then \
+		$(BIN)/python -m pytest -q -m gpu tests/models tests/training && \
+		$(BIN)/python benchmarks/pretraining_throughput.py --config_name configs/model/base.json --batch_size 256 \
+			--steps 20 --warmup 6 --pairs 2; \
+	else echo "no GPU here: nothing to run"; fi
 
 faults: .venv/installed  ## inject kills, damaged files, signals and full disks into runs (about 45 minutes)
 	$(BIN)/python tests/faults/run_faults.py

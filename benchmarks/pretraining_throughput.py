@@ -57,7 +57,7 @@ class ThroughputArguments:
     batch_size: int = option(64, "UnpaddedBatch in a batch.")
     device: str | None = option(None, "cpu or cuda; by default what is there.", ("cpu", "cuda"))
     bf16: bool | None = option(None, "bf16 autocast on all sides; by default as a run of this model takes it.")
-    torch_compile: bool = option(False, "Compile ours, too.")
+    torch_compile: bool | None = option(None, "Compile ours; by default as a run of this model does.")
     compile_stock: bool = option(False, "Compile the stock side.")
     sides: str = option("stock,paper,fast", "Which sides run; still: stock without dropout, too.")
     ablate: str | None = option(None, "Instead of the sides, ours without these ways (comma-separated; all: each).")
@@ -67,21 +67,32 @@ class ThroughputArguments:
     profile: bool = option(False, "At the end, one more turn of every side that tells where its time goes.")
 
 
-class Batches:
-    """The collator of every side; remembers what each batch held, in order."""
+class StockBatches:
+    """The collator of the stock side: what its model takes."""
 
-    def __init__(self, collator: DataCollatorForPreTraining, stock: bool):
-        self.collator, self.stock, self.seen = collator, stock, []
+    def __init__(self, collator: DataCollatorForPreTraining):
+        self.collator = collator
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         batch = self.collator(features)
-        lengths = batch["attention_mask"].sum(1)
-        held = {"tokens": lengths.sum(), "squares": (lengths**2).sum(), "masked": len(batch["masked_positions"])}
-        self.seen.append({name: int(value) for name, value in held.items()} | {"places": batch["input_ids"].numel()})
-        if self.stock:
-            names = ("input_ids", "token_type_ids", "attention_mask", "labels", "next_sentence_label")
-            batch = {name: batch[name] for name in names}
-        return batch
+        names = ("input_ids", "token_type_ids", "attention_mask", "labels", "next_sentence_label")
+        return {name: batch[name] for name in names}
+
+
+def count_batches(trainer: Trainer) -> list[dict]:
+    """A list to which the Trainer will add what each batch holds: workers that collate have lists of their own."""
+    seen, take = [], trainer.get_batch_samples
+
+    def get_batch_samples(*args):
+        batches, number = take(*args)
+        for batch in batches:
+            lengths = batch["attention_mask"].sum(1)
+            held = {"tokens": lengths.sum(), "squares": (lengths**2).sum(), "masked": (batch["labels"] >= 0).sum()}
+            seen.append({**held, "places": batch["input_ids"].numel()})
+        return batches, number
+
+    trainer.get_batch_samples = get_batch_samples
+    return seen
 
 
 class Clock(TrainerCallback):
@@ -99,7 +110,7 @@ class Clock(TrainerCallback):
 
 
 def arguments(
-    folder: str, options: ThroughputArguments, compiled: bool, kind: type[TrainingArguments]
+    folder: str, options: ThroughputArguments, compiled: bool | None, kind: type[TrainingArguments]
 ) -> TrainingArguments:
     """The same for every side; ours sets threads and memory, and therefore runs first."""
     return kind(
@@ -223,7 +234,7 @@ _EACH_GROUP = ((unpadded_attention, "_GroupedAttention", SimpleNamespace(apply=_
 
 WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each part
     "nothing": (),
-    "leaving out what is not read": ((BertForPreTraining, "_unpad", lambda *_: None),),
+    "leaving out what is not read": ((BertForPreTraining, "unpad", lambda *_: None),),
     "one product for Q, K, V": ((modeling_bert, "project", _separate),),
     "one buffer of logits": ((modeling_bert, "projected_cross_entropy", _plain_head),),
     "softmax in the cache": _WHOLE_SOFTMAX,
@@ -254,7 +265,7 @@ class Side:
     def __init__(self, name: str, config: BertConfig, examples, collator, options, lacking: str = "nothing"):
         self.name, self.examples, self.options, self.lacking = name, examples, options, lacking
         self.stock = name in (STOCK, STILL)
-        self.batches = Batches(collator, self.stock)
+        self.collator = StockBatches(collator) if self.stock else collator
         torch.manual_seed(0)
         config = BertConfig.from_dict(config.to_dict())
         if name in (FAST, STILL):
@@ -266,7 +277,6 @@ class Side:
     def turn(self) -> None:
         compiled = self.options.compile_stock if self.stock else self.options.torch_compile
         clock = Clock()
-        self.batches.seen.clear()
         with tempfile.TemporaryDirectory() as folder:
             args = arguments(folder, self.options, compiled, PreTrainingArguments)
             if self.stock:
@@ -277,15 +287,16 @@ class Side:
                 total = args.max_steps * self.options.batch_size
                 order = RunSampler(self.examples.phases, self.examples.window_length, total, self.examples.seed)
                 rows = [self.examples[number] for number in order]
-                trainer = Trainer(self.model, args, self.batches, rows, callbacks=[clock])
+                trainer = Trainer(self.model, args, self.collator, rows, callbacks=[clock])
             else:
-                trainer = PreTrainer(self.model, args, self.batches, self.examples, callbacks=[clock])
+                trainer = PreTrainer(self.model, args, self.collator, self.examples, callbacks=[clock])
+            seen = count_batches(trainer)
             with without(self.lacking):
                 trainer.train()
         first, steps = self.options.warmup, self.options.steps
         seconds = clock.ends[first + steps - 1] - clock.ends[first - 1]
-        held = self.batches.seen[first : first + steps]
-        total = {name: sum(batch[name] for batch in held) for name in held[0]}
+        held = seen[first : first + steps]
+        total = {name: int(sum(batch[name] for batch in held)) for name in held[0]}
         self.rates.append(total["tokens"] / seconds)
         flops = training_flops(self.model.config, total["tokens"], total["squares"], total["masked"])
         self.flops.append(flops / seconds)
@@ -293,35 +304,69 @@ class Side:
 
 
 KINDS = {  # what part of an operation's name tells its kind; the first that fits
-    "matrix products": ("mm", "linear"),
-    "fused attention": ("attention", "flash"),
+    "matrix products": ("mm", "linear", "nvjet"),
+    "fused attention": ("attention", "flash", "sdpa"),
     "GELU": ("gelu",),
     "dropout": ("bernoulli", "random_", "aten::ge", "dropout"),
     "softmax, loss": ("softmax", "amax", "nll", "argmax", "logsumexp"),
-    "LayerNorm": ("layer_norm",),
-    "optimizer, clipping": ("adam", "norm", "_foreach"),
-    "copies, fills, gathers": ("copy_", "cat", "fill_", "zero_", "index", "embedding", "where", "gather", "clone"),
-    "sums and products": ("aten::add", "aten::mul", "aten::sum", "aten::div", "aten::sub", "addc"),
+    "LayerNorm": ("layer_norm", "gammabeta"),
+    "optimizer, clipping": ("adam", "norm", "_foreach", "multi_tensor"),
+    "copies, fills, gathers": (
+        "copy_",
+        "cat",
+        "fill",
+        "zero_",
+        "index",
+        "embedding",
+        "where",
+        "gather",
+        "clone",
+        "mem",
+    ),
+    "sums and products": (
+        "aten::add",
+        "aten::mul",
+        "aten::sum",
+        "aten::div",
+        "aten::sub",
+        "addc",
+        "reduce",
+        "functor",
+    ),
 }
 
 
 def profile(side: Side) -> dict[str, float]:
-    """Milliseconds of a step by kind of operation; what is not one is the rest, Python among it."""
+    """Milliseconds of a step by kind of operation; what is not one is the rest, Python among it.
+
+    On a GPU they are those of kernels; what is left of the time from the first to the last one, the GPU was idle.
+    """
     with torch.profiler.profile() as recorded:
         side.turn()
     del side.rates[-1], side.flops[-1]
     steps, spent = side.options.warmup + side.options.steps, dict.fromkeys([*KINDS, "the rest"], 0.0)
-    for event in recorded.key_averages():
-        name = event.key.lower()
+
+    events = [(event.key, event.self_cpu_time_total / 1e3) for event in recorded.key_averages()]
+    if side.options.device == "cuda":
+        kernels = [
+            (event.name(), event.start_ns(), event.duration_ns())
+            for event in recorded.profiler.kineto_results.events()
+            if event.device_type() == torch.autograd.DeviceType.CUDA and "#" not in event.name()  # Optimizer.step#…
+        ]
+        events = [(name, duration / 1e6) for name, _, duration in kernels]
+        span = max(begin + duration for _, begin, duration in kernels) - min(begin for _, begin, _ in kernels)
+        spent["idle"] = max(0.0, span / 1e6 - sum(each for _, each in events)) / steps
+    for key, milliseconds in events:
+        name = key.lower()
         kind = next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "the rest")
-        spent[kind] += (event.self_device_time_total or event.self_cpu_time_total) / 1e3 / steps
+        spent[kind] += milliseconds / steps
     return spent
 
 
 def report_profiles(sides: list[Side]) -> dict:
     profiles = {side.name: profile(side) for side in sides}
     print(f"{'ms of a step':24}" + "".join(f"{name:>26}" for name in profiles))
-    for kind in [*KINDS, "the rest"]:
+    for kind in next(iter(profiles.values())):
         cells = (f"{spent[kind]:,.0f} ({spent[kind] / sum(spent.values()):.0%})" for spent in profiles.values())
         print(f"{kind:24}" + "".join(f"{cell:>26}" for cell in cells))
     return profiles

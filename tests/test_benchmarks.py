@@ -3,11 +3,13 @@
 import json
 from random import Random
 
+import checkpoint_pieces
 import equal_loss
 import finetuning_parity
 import pretraining_throughput
 import pytest
 import torch
+import transformers
 from corpus_preparation import Task, datasets_map, encode_batch_fast, original_2018, ours
 from helpers.choice_rows import swag_lines
 from helpers.questions import write_questions
@@ -62,11 +64,11 @@ def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
 
     class Remembered(pretraining_throughput.Side):
         def turn(self):
-            collate = self.batches.collator
+            collate = self.collator
             batches = seen.setdefault(self.name, [])
-            self.batches.collator = lambda features: batches.append(collate(features)) or batches[-1]
+            self.collator = lambda features: batches.append(collate(features)) or batches[-1]
             super().turn()
-            self.batches.collator = collate
+            self.collator = collate
 
     monkeypatch.setattr(pretraining_throughput, "Side", Remembered)
     assert pretraining_throughput.main([*words, "--pairs", "1", "--profile", "true"]) == 0
@@ -74,12 +76,18 @@ def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
     names = (pretraining_throughput.STOCK, pretraining_throughput.PAPER, pretraining_throughput.FAST)
     for batches in zip(*(seen[name] for name in names), strict=True):
         for other in batches[1:]:
-            assert all(torch.equal(batches[0][name], other[name]) for name in other)
+            assert all(torch.equal(batches[0][name], other[name]) for name in batches[0])
     for name in names:
         assert result[name]["tokens_per_second"] > 0
         assert 0 < result[name]["mfu"] < 1
         assert sum(result["milliseconds"][name].values()) > 0
         assert result[name]["padding"] == result[names[0]]["padding"]
+
+
+@pytest.mark.parametrize("way", pretraining_throughput.WAYS)
+def test_each_way_that_ablate_takes_away_exists(way):
+    owners = [owner for owner, name, _ in pretraining_throughput.WAYS[way] if hasattr(owner, name)]
+    assert len(owners) == len(pretraining_throughput.WAYS[way])
 
 
 def rows_of(task: str, folder) -> list[str]:
@@ -134,3 +142,16 @@ def test_loss_curves(words, capsys):
     assert {len(curve) for curve in result["curves"].values()} == {10}
     exact, drawn, _ = result["distances"].values()
     assert exact["largest"] < 1e-4 < drawn["largest"]
+
+
+def test_a_checkpoint_in_pieces_is_joined_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_pieces, "_PIECE", 10_000)
+    save_tiny_bert(tmp_path / "whole")
+    assert checkpoint_pieces.main(["split", str(tmp_path / "whole"), str(tmp_path / "pieces")]) == 0
+    pieces = list((tmp_path / "pieces").glob("model.safetensors.*"))
+    assert len(pieces) > 2
+    assert max(piece.stat().st_size for piece in pieces) <= 10_000
+    assert checkpoint_pieces.main(["join", str(tmp_path / "pieces"), str(tmp_path / "joined")]) == 0
+    whole, joined = (transformers.BertForPreTraining.from_pretrained(tmp_path / name) for name in ("whole", "joined"))
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(joined.state_dict()[name], tensor.bfloat16().float()), name

@@ -143,7 +143,7 @@ def half_losses_of(model, inputs):
 @pytest.mark.parametrize("grouped", [True, False])  # the layout of a CPU, and that of a GPU
 @pytest.mark.parametrize("half", [False, True])
 def test_both_paths_agree_and_a_wrong_attention_does_not(monkeypatch, dropout, grouped, half):
-    found = unpadded_attention.unpad_batch
+    found = modeling_bert.unpad_batch
     monkeypatch.setattr(modeling_bert, "unpad_batch", lambda *given: found(*given, grouped=grouped))
     torch.manual_seed(0)
     model = BertForPreTraining(tiny_config(dropout, initializer_range=0.2))

@@ -22,7 +22,8 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, fill_up, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, unpadded_attention
+from bert_hf.models.unpadded_batch import fill_up, layout_of, unpad_batch
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -434,37 +435,48 @@ def test_two_hundred_steps_have_the_stock_model_s_losses():
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's
-def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
-    """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
+@pytest.mark.parametrize("layers", [True, False])  # compiled as `PreTrainer` does on a GPU; the whole model
+def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch, layers):
+    """The layout of a GPU (the backend needs no C++ compiler)."""
     monkeypatch.setattr(
         BertForPreTraining, "unpad", lambda self, ids, *given: unpad_batch(*given[:3], grouped=False), raising=True
     )
     torch._dynamo.reset()
-    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    model = BertForPreTraining(tiny_config(dropout=0.0, num_hidden_layers=3)).train()
     counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(model, backend=counter)
+    compiled = model if layers else torch.compile(model, backend=counter)
     whole = ragged_batch(model.config)
-    for shorter in (0, 1, 2, 3, 5, 8):
+    for shorter in range(10):
         batch = {**whole, "attention_mask": whole["attention_mask"].clone()}
         batch["attention_mask"][0, 24 - shorter :] = 0
         batch["labels"] = torch.where(batch["attention_mask"].bool(), whole["labels"], -100)
         batch["masked_positions"] = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        model.bert.encoder.compiled_layer = None
         expected, gradient = loss_and_gradient(model, False, **batch, losses_only=True)
+        if layers:
+            model.compile_layers(backend=counter)
         loss, found = loss_and_gradient(compiled, False, **batch, losses_only=True)
         assert loss == pytest.approx(expected, rel=1e-5)
         assert (found - gradient).norm() <= 1e-5 * gradient.norm()
-    assert counter.frame_count <= 3
+        model.eval()(**batch)
+        model.train()
+    assert counter.frame_count <= (2 if layers else 3)
 
 
-@pytest.mark.parametrize("any_length", [True, False])
-def test_on_a_device_shapes_and_types_fit(monkeypatch, any_length):
-    """A device without arithmetic: both kinds of attention, forward and backward, `varlen_attn` by its own shapes."""
-    monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_varlen", lambda query, dropout: any_length)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("flash", [True, False])
+def test_on_a_device_shapes_and_types_fit(monkeypatch, flash, dropout):
+    """A device without arithmetic: both kinds of attention, forward and backward, the kernel's by its own shapes."""
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_flash", lambda query: flash)
     batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
+    layout = layout_of(*(batch[name] for name in ("attention_mask", "masked_positions", "token_positions")))
     with torch.device("meta"):
-        model = BertForPreTraining(tiny_config(dropout=0.0 if any_length else 0.1)).to(torch.bfloat16).train()
-    outputs = model(**batch, losses_only=True)
+        model = BertForPreTraining(tiny_config(dropout)).to(torch.bfloat16).train()
+    with TorchDispatchCounter() as count:
+        outputs = model(**batch, layout=layout, losses_only=True)
+    assert count["_flash_attention_forward"] == (2 if flash else 0)
+    assert not count["sort"]
     assert outputs.mlm_losses.shape == outputs.mlm_correct.shape == batch["masked_positions"].shape
     assert outputs.nsp_losses.shape == (6,)
     assert outputs.mlm_losses.dtype == outputs.nsp_losses.dtype == torch.float32
@@ -492,6 +504,7 @@ def test_on_a_gpu_the_fast_model_is_the_plain_one(dropout):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_on_a_gpu_the_host_never_waits():
     model = BertForPreTraining(tiny_config(dropout=0.1, hidden_size=128)).cuda().train()
     batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}

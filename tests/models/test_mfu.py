@@ -31,13 +31,13 @@ def test_products_are_of_the_precision_of_the_run(tmp_path, tokenizer, monkeypat
     trainer = make(tmp_path, tokenizer, **OPTIONS)
     monkeypatch.setattr(type(trainer.accelerator), "mixed_precision", precision)
     monkeypatch.setattr(trainer.args, "bf16", precision == "bf16")
-    made, full = set(), torch.full
+    made, empty = set(), torch.empty
 
     def remember(*args, **kwargs):
         made.add(kwargs.get("dtype"))
-        return full(*args, **{**kwargs, "dtype": torch.float32})  # a CPU takes its time in 16 bit
+        return empty(*args, **{**kwargs, "dtype": torch.float32})  # a CPU takes its time in 16 bit
 
-    monkeypatch.setattr(torch, "full", remember)
+    monkeypatch.setattr(torch, "empty", remember)
     trainer._throughput.end_line(100.0, 1e6)
     assert made == {dtype}
 

@@ -206,7 +206,7 @@ def test_ranks_share_the_orthogonalisation_and_update_alike(single, ranks):
         assert torch.equal(ranks[1][name], single[name]), name
     assert single["muon/calls"] == 30  # 5 matrices, 3 steps, 2 precisions
     assert ranks[0]["muon/calls"] + ranks[1]["muon/calls"] == 30
-    assert min(ranks[0]["muon/calls"], ranks[1]["muon/calls"]) >= 12
+    assert min(ranks[0]["muon/calls"], ranks[1]["muon/calls"]) == 6  # of two equal shapes each has one
 
 
 def test_seeds_of_ranks_differ_from_those_of_neighbouring_seeds():

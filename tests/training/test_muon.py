@@ -66,6 +66,14 @@ def test_orthogonalized_is_the_matrix_with_singular_values_near_one(shape):
     torch.testing.assert_close(rotated, torch.diag(rotated.diagonal()), atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("shape", [(16, 16), (8, 32), (32, 8)])
+def test_a_stack_is_orthogonalized_as_each_of_its_matrices(shape):
+    torch.manual_seed(1)
+    matrices = torch.randn(3, *shape)
+    each = torch.stack([orthogonalize(matrix, torch.float32) for matrix in matrices])
+    torch.testing.assert_close(orthogonalize(matrices, torch.float32), each, rtol=1e-4, atol=1e-5)
+
+
 def test_matrices_of_the_encoder_and_nothing_else(tmp_path, config):
     model = BertForPreTraining(config)
     names = encoder_matrices(model)

@@ -89,6 +89,12 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
     return f"precision: {_name(bf16)} ({reason}; --bf16 true|false decides)"
 
 
+def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:
+    """The precision of predictions: bf16 on a GPU that multiplies in it, unless `bf16` says otherwise; else fp32."""
+    half = device.type == "cuda" and choose_on_gpu().bf16 if bf16 is None else bf16
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
+
+
 def precision_name(args: TrainingArguments) -> str:
     """Return the precision of a run's matrix products: `bf16`, `fp16` or `fp32`."""
     return "fp16" if args.fp16 else _name(bool(args.bf16))

@@ -124,6 +124,9 @@ class PreTrainingOptions(RunOptions):
     muon_learning_rate: float = option(
         3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
     )
+    torch_compile: bool = option(
+        None, "Compile the model. Default: its layers, on a GPU that can compile and from hidden size 768 on."
+    )
     dataloader_num_workers: int = option(
         None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.", common=False
     )

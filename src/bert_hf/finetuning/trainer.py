@@ -26,7 +26,7 @@ from bert_hf.finetuning.predict import predict
 from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.models.unpadded_encoder import without_padding
+from bert_hf.models.unpadded_encoder import add_layout, without_padding
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -176,6 +176,9 @@ class FineTuner(ResumableTrainer):
         if config is not None:
             config.update(self.head.record())
 
+    def _prepare_inputs(self, inputs: dict) -> dict:
+        return super()._prepare_inputs(add_layout(self.network, inputs))
+
     # ---- loss
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
@@ -185,7 +188,7 @@ class FineTuner(ResumableTrainer):
         """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
         labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(torch.stack(counts).sum().to(self.args.device))
+        return self.sum_over_ranks(self._prepare_input(torch.stack(counts).sum()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""
@@ -268,7 +271,7 @@ class FineTuner(ResumableTrainer):
         self.task.begin()
         self._try_further_metrics()
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
-        dense = sharded or self.args.device.type != "cpu"
+        dense = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if dense else without_padding(self.network):
             trained = super().train(*args, **named)
         if "validation" in self.task.parts:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from bert_hf.models.unpadded_batch import layout_of
+
 _FLAT = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
 
 
@@ -20,8 +22,8 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     batch_size, length = inputs["input_ids"].shape
     starts = range(0, batch_size, rows)
 
-    # Where in the sorted indices each piece ends: all at once, because reading them waits for the device. (The
-    # indices of our collator ascend; those of another one may not.)
+    # Where in the sorted indices each piece ends: all at once, because reading them waits where the batch is on a
+    # device. (The indices of our collator ascend; those of another one may not.)
     flat = {name: inputs[name].sort().values for name in _FLAT if name in inputs}
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}
@@ -37,4 +39,6 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
         for name, indices in flat.items():
             begin = ends[name][number - 1] if number else 0
             piece[name] = indices[begin : ends[name][number]] - start * length
+        if "layout" in inputs:
+            piece["layout"] = layout_of(piece["attention_mask"], *(piece[name] for name in _FLAT))
         yield piece

@@ -39,7 +39,8 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import UnpaddedBatch, fill_up, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import unpadded_attention
+from bert_hf.models.unpadded_batch import UnpaddedBatch, fill_up, from_layout, unpad_batch
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -258,7 +259,13 @@ class BertLayer(GradientCheckpointingLayer):
         return self.output(self.intermediate(attended), attended)
 
 
+def _run_layer(layer: nn.Module, *inputs, **options) -> Tensor:
+    return layer(*inputs, **options)
+
+
 class BertEncoder(nn.Module):
+    compiled_layer: Callable | None = None  # `_run_layer`, compiled, for training; one graph serves all but the last
+
     def __init__(self, config: BertConfig):
         super().__init__()
         self.layer = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
@@ -276,8 +283,10 @@ class BertEncoder(nn.Module):
 
         Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
         """
+        compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
+        run = (self.compiled_layer if compiled else None) or _run_layer
         for layer in self.layer:
-            hidden = layer(hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
+            hidden = run(layer, hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
         return hidden
 
 
@@ -370,6 +379,7 @@ class BertPreTrainedModel(PreTrainedModel):
         masked_positions: Tensor | None,
         token_positions: Tensor | None,
         others: dict,
+        layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
         """The layout of the batch without padding; None where the padded batch has to be computed."""
         if input_ids is None or masked_positions is None or not self.fast_path:
@@ -383,6 +393,8 @@ class BertPreTrainedModel(PreTrainedModel):
             return None
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
+        if layout is not None and token_positions is not None and input_ids.device.type != "cpu":
+            return from_layout(layout, input_ids, masked_positions, token_positions)
 
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -470,6 +482,18 @@ class BertForPreTraining(BertPreTrainedModel):
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
 
+    def compile_layers(self, **options) -> None:
+        """Compiles the layers for training without padding: two graphs for batches of any number of tokens.
+
+        Evaluation, and the plain path, are computed as before.
+
+        Args:
+            options: of `torch.compile`.
+        """
+        # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
+        torch._dynamo.config.specialize_float = True
+        self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
+
     def set_fast_path(self, on: bool) -> None:
         """Chooses how the same numbers are computed. The choice is not saved with the model.
 
@@ -493,6 +517,7 @@ class BertForPreTraining(BertPreTrainedModel):
         next_sentence_label: Tensor | None = None,
         masked_positions: Tensor | None = None,
         token_positions: Tensor | None = None,
+        layout: Tensor | None = None,
         losses_only: bool = False,
         **kwargs: Unpack[TransformersKwargs],  # pyright: ignore[reportGeneralTypeIssues] - as in stock
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
@@ -506,6 +531,7 @@ class BertForPreTraining(BertPreTrainedModel):
                 these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention, padding is
                 not computed either, and after the last attention only these and [CLS] are.
             token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
+            layout: what `layout_of` computes for the batch, so that a GPU need not; a CPU does not use it.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -515,10 +541,10 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile the graph ends at
+        # Encoder. The batch is unpadded here and not in `_encode`: without a layout a compiled graph ends at
         # `unpad_batch`, in every function that leads to it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others)
+        unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
         hidden, pooled, hidden_states, attentions = self._encode(
             input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )

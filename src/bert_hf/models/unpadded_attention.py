@@ -1,11 +1,11 @@
-"""Attention over the real tokens of a batch alone: computes the layout of a batch without padding, and attends in it.
+"""Attention over the real tokens of a batch, without its padding: on a CPU in groups, on a GPU by a flash kernel.
 
 Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens whose output the heads
 use (each [CLS] and the masked ones) · A heads · D head size.
 """
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
@@ -15,134 +15,15 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.nn.attention.varlen import varlen_attn
 
 from bert_hf.models.functional import keep_mask, keep_scale, torch_dropout_p
+from bert_hf.models.unpadded_batch import UnpaddedBatch
 
 _CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB of fp32, about the cache of a core
 _SHORT_LENGTH = 256  # up to this length a CPU stores attention scores even where dropout does not need them
 _ROW_MULTIPLE = 16  # in 16 bit a CPU fills up queries and keys to a multiple of this
-_TOKEN_MULTIPLE = 32  # of all tokens of a batch, likewise
-_QUERY_MULTIPLE = 16  # of all tokens whose output the heads use
 
-_Group = tuple[int, int, int]  # numbers of sequences, tokens of each, queries of each
 _Shapes = tuple[tuple[int, int], ...]  # numbers of sequences, rows of each
-
-
-class UnpaddedBatch(NamedTuple):
-    """Where the real tokens of a padded batch (B, L) are, and for which of them the last layer computes an output.
-
-    The tokens of a sequence are contiguous. On a CPU, sequences of equal shape are neighbours, so that each group of
-    them is a dense batch; elsewhere sequences keep their order, and a variable-length kernel gets their boundaries.
-    """
-
-    token_indices: Tensor  # (T,) indices of the real tokens into the flattened B·L
-    query_indices: Tensor  # (Q,) indices into `token_indices`: the [CLS] and the masked tokens of each sequence
-    cls_queries: Tensor  # (B,) indices into `query_indices`: the [CLS] of each sequence
-    masked_queries: Tensor  # (M,) indices into `query_indices`: the masked tokens, in the order of the batch
-    groups: tuple[_Group, ...] | None  # sequences of equal shape; None: not grouped
-    cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's tokens begin
-    query_cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's queries begin
-    max_seqlen: int  # no sequence has more tokens
-
-
-@torch.compiler.disable()
-def unpad_batch(
-    attention_mask: Tensor,
-    masked_positions: Tensor,
-    token_positions: Tensor | None = None,
-    grouped: bool | None = None,
-) -> UnpaddedBatch | None:
-    """Computes the layout of a batch without its padding; None if it has none, e.g. if padding is on the left.
-
-    Example: two sequences of 3 and 4 tokens, padded to 4, of which the tokens at 2 and 5 are masked.
-
-        attention_mask 1 1 1 0   positions 0 1 2 .     masked_positions 2 5
-                       1 1 1 1             4 5 6 7
-
-    Grouped, the longer sequence comes first. Its queries are [CLS] at 4 and the masked token at 5; then 0 and 2 come:
-
-        token_indices 4 5 6 7 0 1 2    query_indices 0 1 4 6    cls_queries 2 0    masked_queries 3 1
-        groups (1, 4, 2) (1, 3, 2)     cu_seqlens 0 4 7         query_cu_seqlens 0 2 4
-
-    Args:
-        attention_mask: (B, L), 0 at padding.
-        masked_positions: (M,) indices into the flattened B·L, each once.
-        token_positions: (T,) indices of the real tokens, ascending; needed if not grouped, because a search waits.
-        grouped: sequences of equal shape become neighbours; by default on a CPU.
-    """
-    device = attention_mask.device
-    count, length = attention_mask.shape
-    masked_positions = masked_positions.long()
-    real = attention_mask != 0
-    grouped = device.type == "cpu" if grouped is None else grouped
-    if grouped and not (real[:, 0].all() and real.flatten()[masked_positions].all()):
-        return None
-
-    # Tokens and queries of each sequence
-    lengths = real.sum(1)
-    queries = torch.ones(count, dtype=torch.int64, device=device)
-    queries.index_add_(0, masked_positions // length, torch.ones_like(masked_positions))
-
-    # Order of the sequences, and the positions of the tokens in a padded batch of that order
-    order = torch.arange(count, device=device)
-    groups = None
-    if grouped:
-        order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
-        lengths = lengths[order]
-        queries = queries[order]
-        shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
-        groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
-        token_positions = real[order].flatten().nonzero().squeeze(1)
-    if token_positions is None:
-        return None
-
-    query_positions, ranks = _sort_queries(masked_positions, order, length)
-    return UnpaddedBatch(
-        token_indices=order[token_positions // length] * length + token_positions % length,
-        query_indices=torch.searchsorted(token_positions, query_positions),
-        cls_queries=ranks[:count],
-        masked_queries=ranks[count:],
-        groups=groups,
-        cu_seqlens=_cumulative(lengths),
-        query_cu_seqlens=_cumulative(queries),
-        max_seqlen=length,
-    )
-
-
-def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
-    """Adds a sequence that no head reads, so that most batches on a CPU have as many tokens as an earlier one.
-
-    oneDNN compiles the products of each new number of rows: filling takes 17 % off a fine-tuning on short texts.
-    """
-    tokens = len(batch.token_indices)
-    more_tokens = _TOKEN_MULTIPLE - tokens % _TOKEN_MULTIPLE  # at least one
-    more_queries = _QUERY_MULTIPLE - len(batch.query_indices) % _QUERY_MULTIPLE
-
-    return batch._replace(
-        token_indices=F.pad(batch.token_indices, (0, more_tokens)),
-        query_indices=F.pad(batch.query_indices, (0, more_queries), value=tokens),
-        groups=(*(batch.groups or ()), (1, more_tokens, more_queries)),
-    )
-
-
-def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Sorts each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
-
-    Returns:
-        Their positions in a padded batch of that order, ascending; and the ranks of each [CLS], then of each masked
-        token, among these positions.
-    """
-    cls_positions = torch.arange(len(order), device=order.device) * length
-    positions = torch.cat([cls_positions, masked_positions])
-    places = order.argsort()[positions // length] * length + positions % length  # sorting inverts a permutation
-
-    sorted_places, sorting = places.sort(stable=True)
-    return sorted_places, sorting.argsort()
-
-
-def _cumulative(lengths: Tensor) -> Tensor:
-    return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
 def unpadded_attention(
@@ -354,48 +235,50 @@ def _attend_varlen(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """PyTorch's variable-length kernel; where it cannot be used (fp32, dropout), padded attention."""
+    """PyTorch's flash kernel for sequences of any length; where it cannot run (fp32, old GPUs), padded attention."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
-    max_queries = batch.max_seqlen + selected_queries  # [CLS] is always a query, and once more where it is masked
+    longest = batch.max_seqlen
+    # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)
+    most_queries = longest + int(selected_queries)
+    dropout = torch_dropout_p(dropout)
 
-    if _supports_varlen(query, dropout):
-        # It scales by 1/√D, as BERT does; in torch 2.10 nothing else can be asked for.
-        context = varlen_attn(query, key, value, cu_queries, batch.cu_seqlens, max_queries, batch.max_seqlen)
-        return cast(Tensor, context)  # a tuple only with `return_aux`
+    if _supports_flash(query):
+        # The operator below `torch.nn.attention.varlen.varlen_attn`, which has no dropout
+        flash = torch.ops.aten._flash_attention_forward
+        lengths = (cu_queries, batch.cu_seqlens, most_queries, longest)
+        return flash(query, key, value, *lengths, dropout, is_causal=False, return_debug_mask=False, scale=scaling)[0]
 
-    padded_query, indices = _pad(query, cu_queries, max_queries)
-    padded_key, _ = _pad(key, batch.cu_seqlens, batch.max_seqlen)
-    padded_value, _ = _pad(value, batch.cu_seqlens, batch.max_seqlen)
-    real = torch.arange(batch.max_seqlen, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
+    places = batch.token_indices
+    if selected_queries:
+        rows = batch.token_indices.index_select(0, batch.query_indices) // longest  # (Q,)
+        within = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, rows)
+        places = rows * most_queries + within
+    real = torch.arange(longest, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
-        padded_query,
-        padded_key,
-        padded_value,
+        _pad(query, places, len(real), most_queries),
+        _pad(key, batch.token_indices, len(real), longest),
+        _pad(value, batch.token_indices, len(real), longest),
         real[:, None, None, :],
-        dropout_p=torch_dropout_p(dropout),
+        dropout_p=dropout,
         scale=scaling,
     )
-    return context.transpose(1, 2).flatten(0, 1)[indices]
+    return context.transpose(1, 2).flatten(0, 1).index_select(0, places)
 
 
-def _supports_varlen(query: Tensor, dropout: float) -> bool:
-    """`varlen_attn` needs 16 bit, no dropout, certain head sizes, and an Ampere GPU or a newer one."""
-    if query.device.type != "cuda" or dropout or query.dtype not in (torch.float16, torch.bfloat16):
+def _supports_flash(query: Tensor) -> bool:
+    """The flash kernel needs 16 bit, certain head sizes, and an Ampere GPU or a newer one."""
+    if query.device.type != "cuda" or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     size = query.shape[-1]
     return size % 8 == 0 and size <= 256 and _has_flash_attention(query.device)
 
 
-@cache
+@torch.compiler.assume_constant_result
 def _has_flash_attention(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _pad(x: Tensor, cu_seqlens: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """(T, A, D) → (B, A, width, D), and the indices (T,) of its tokens in the flattened B·width."""
-    numbers = torch.arange(len(x), device=x.device, dtype=torch.int32)
-    count = len(cu_seqlens) - 1
-    sequences = torch.searchsorted(cu_seqlens, numbers, right=True) - 1
-    indices = sequences * width + numbers - cu_seqlens[sequences]
-    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, indices, x)
-    return padded.unflatten(0, (count, width)).transpose(1, 2), indices
+def _pad(x: Tensor, places: Tensor, count: int, width: int) -> Tensor:
+    """(N, A, D) → (B, A, width, D), given the place of each of the N rows in the flattened B·width."""
+    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, places, x)
+    return padded.unflatten(0, (count, width)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""The encoder of a stock model without the padding of its batches, for fine-tuning on a CPU.
+"""The encoder of a stock model without the padding of its batches, for fine-tuning and prediction.
 
 Shapes: B batch · L length · H hidden size · T real tokens of the batch.
 """
@@ -13,6 +13,7 @@ from transformers import BertModel as StockBertModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from bert_hf.models.modeling_bert import BertModel
+from bert_hf.models.unpadded_batch import layout_of
 
 _READ_POOLER_OUTPUT = (BertForSequenceClassification, BertForMultipleChoice)
 
@@ -46,16 +47,23 @@ class UnpaddedBertModel(BertModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        token_positions: Tensor | None = None,
+        layout: Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        """The outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed."""
+        """The outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed.
+
+        On a GPU it has to be without `token_positions` and `layout`, which `add_layout` computes.
+        """
         batch = None
-        tokens = torch.empty(0, dtype=torch.int64)
-        if attention_mask is not None and attention_mask.dim() == 2 and not torch.compiler.is_compiling():
-            tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
+        tokens = torch.empty(0, dtype=torch.int64) if token_positions is None else token_positions
+        searched = self.device.type == "cpu" and not torch.compiler.is_compiling()
+        if attention_mask is not None and attention_mask.dim() == 2 and (searched or layout is not None):
+            if searched:
+                tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
             selected = tokens[:0] if self.cls_only else tokens
             others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
-            batch = self.unpad(input_ids, attention_mask, selected, tokens, others)
+            batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
         if batch is None or input_ids is None:
             return super().forward(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
 
@@ -66,6 +74,24 @@ class UnpaddedBertModel(BertModel):
 
         padded = states.new_zeros(input_ids.numel(), states.shape[1]).index_copy(0, tokens, states)
         return BaseModelOutputWithPooling(padded.unflatten(0, input_ids.shape), pooled)
+
+
+def add_layout(model: nn.Module, inputs: dict) -> dict:
+    """The inputs of a model on a GPU with `token_positions` and `layout`, if its encoder is an `UnpaddedBertModel`.
+
+    They are computed where the batch is: in host memory nothing waits for the GPU.
+    """
+    encoder = getattr(model, "bert", None)
+    mask = inputs.get("attention_mask")
+    if not isinstance(encoder, UnpaddedBertModel) or encoder.device.type == "cpu" or mask is None or mask.dim() < 2:
+        return inputs
+    mask = mask.flatten(0, -2)  # choices are rows of their own
+    if not mask[:, 0].all():  # padding on the left
+        return inputs
+
+    tokens = mask.flatten().nonzero().squeeze(1)
+    layout = layout_of(mask, tokens[:0] if encoder.cls_only else tokens, tokens)
+    return {**inputs, "token_positions": tokens, "layout": layout}
 
 
 @contextlib.contextmanager

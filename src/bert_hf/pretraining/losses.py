@@ -41,13 +41,14 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
-def count_targets(batches: list[dict], device: torch.device) -> Tensor:
-    """Return (2,) masked tokens and sequence pairs in batches."""
-    counts = torch.zeros(2, dtype=torch.int64, device=device)
+def count_targets(batches: list[dict]) -> Tensor:
+    """Return (2,) masked tokens and sequence pairs in batches, counted where the batches are."""
+    counts = torch.zeros(2, dtype=torch.int64)
     for batch in batches:
         for place, name in enumerate(LABELS):
             if batch.get(name) is not None:
-                counts[place] += (batch[name].to(device) != IGNORE_INDEX).sum()
+                counts = counts.to(batch[name].device)
+                counts[place] += (batch[name] != IGNORE_INDEX).sum()
     return counts
 
 

@@ -38,6 +38,7 @@ from bert_hf.pretraining.losses import (
 )
 from bert_hf.pretraining.throughput import Throughput
 from bert_hf.training.checkpoints.trainer_state import load_logs
+from bert_hf.training.compilation import take_over_compilation
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.patching import replaced_attributes
@@ -89,12 +90,15 @@ class PreTrainer(ResumableTrainer):
         **named: Any,
     ):
         args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
+        compilation = None if args is None else take_over_compilation(args, model)
         self._numbered = is_numbered(train_dataset)
         # Trainer asks a dataset for its length, which would open text that was already trained on
         checked = None if self._numbered else train_dataset
         super().__init__(model, args, data_collator, checked, *more, **named)
         self.train_dataset = train_dataset
         self.model_accepts_loss_kwargs = False  # `count_items` counts
+        if compilation is not None and isinstance(self.network, BertForPreTraining):
+            self.network.compile_layers(**compilation)
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
@@ -258,7 +262,7 @@ class PreTrainer(ResumableTrainer):
 
     def count_items(self, batches: list[dict]) -> Tensor:
         """Return (2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(count_targets(batches, self.args.device))
+        return self.sum_over_ranks(self._prepare_input(count_targets(batches)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return this micro-batch's share of the step's loss, times the world size: DDP divides gradients by it."""
@@ -280,7 +284,7 @@ class PreTrainer(ResumableTrainer):
         if self._has_own_losses and inputs.get("masked_positions") is not None:
             return model(**inputs, losses_only=True)
 
-        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions")
+        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions", "layout")
         outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
@@ -379,8 +383,8 @@ class PreTrainer(ResumableTrainer):
 
     def _end_log_line(self) -> dict[str, float]:
         """Metrics of the steps since the last line of the log."""
-        self._throughput.read_clock()
         *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
+        self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
 
         metrics = self._means(sums)

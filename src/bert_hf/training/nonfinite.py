@@ -1,6 +1,7 @@
 """Detects losses and gradients that are not finite before they reach the weights, and reports where they come from."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -14,12 +15,16 @@ class NonFiniteGuard:
     """Checks the loss of each micro-batch and the gradient norm of each step.
 
     A loss that is not finite makes its gradient not finite as well. The norm, which is the same on all ranks, then
-    tells all of them, before the update. So checking the losses costs no synchronization.
+    tells all of them. So checking the losses costs no synchronization.
+
+    The norm is read before the update. A GPU would run out of work meanwhile, so there the norm is copied to the host
+    and read after the next step's backward pass, or by `settle` before anything is logged, evaluated or saved.
     """
 
     def __init__(self, ranks: Ranks):
         self._ranks = ranks
         self._losses: list[Tensor] = []  # of each micro-batch of the step
+        self._settle: Callable[[], None] | None = None  # reads the norm of an earlier step
 
     def record_loss(self, loss: Tensor) -> Tensor:
         """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
@@ -31,8 +36,9 @@ class NonFiniteGuard:
         return self._ranks.any(any(not loss.isfinite().item() for loss in self._losses))
 
     def forget(self) -> None:
-        """Drops the losses recorded so far: their step is over, or they are not those of a step."""
+        """Drops what was recorded so far: those steps are over, or the losses are not those of a step."""
         self._losses = []
+        self._settle = None
 
     def check_norm(self, norm: Any, step: int, scaler: torch.amp.GradScaler | None) -> None:
         """Called after backward of a step, with the norm of its gradient (the same on all ranks; None is good).
@@ -41,12 +47,32 @@ class NonFiniteGuard:
             scaler: of the loss, under fp16. It skips updates that overflow, which is not an error.
 
         Raises:
-            RunInterrupted: the step is bad.
+            RunInterrupted: the step is bad, or the one before.
         """
-        bad = norm is not None and not math.isfinite(norm)
-        if bad and (scaler is None or not scaler.is_enabled() or self.has_bad_loss()):
+        self.settle()
+        scales = scaler is not None and scaler.is_enabled()
+        if isinstance(norm, Tensor) and norm.device.type == "cuda" and not scales:
+            losses = self._losses
+            copied = norm.detach().to("cpu", non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+
+            def settle() -> None:
+                event.synchronize()
+                if not math.isfinite(copied):
+                    self._losses = losses
+                    self.abort(step)
+
+            self._settle = settle
+        elif norm is not None and not math.isfinite(norm) and (not scales or self.has_bad_loss()):
             self.abort(step)
-        self.forget()
+        self._losses = []
+
+    def settle(self) -> None:
+        """Checks the norm that was not read yet, if any. Called by every rank."""
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle()
 
     def abort(self, step: int) -> NoReturn:
         """Ends the run because of a step. Called by every rank."""

@@ -33,8 +33,8 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
 def _first_rows(batch: dict, size: int, rows: int) -> dict:
     """Return the first rows of a batch of `size` rows; for zero rows the first one without its labels."""
     rows_left = max(1, rows)
-    result = dict(batch)
-    for name, value in batch.items():
+    result = {name: value for name, value in batch.items() if name != "layout"}  # the layout is of all rows
+    for name, value in result.items():
         if name in ("masked_positions", "token_positions"):  # indices into the flattened batch (B·L)
             result[name] = value[value < rows_left * batch["input_ids"].shape[1]]
         elif isinstance(value, Tensor) and value.dim() and len(value) == size:

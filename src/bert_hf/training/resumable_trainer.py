@@ -247,6 +247,7 @@ class ResumableTrainer(Trainer):
 
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keep the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
+        self._finite.settle()
         self._checkpoints.finish()
         self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds this rank's only
         with replaced_attributes(self.args, save_total_limit=None):
@@ -273,6 +274,13 @@ class ResumableTrainer(Trainer):
         batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
         items = self.count_items(batches)
         return batches, count if items is None else items
+
+    def _prepare_input(self, data: Any) -> Any:
+        """Copies a batch to a GPU without waiting for it; the loaders leave it in the memory of the host."""
+        if isinstance(data, Tensor) and data.device.type == "cpu" and self.args.device.type == "cuda":
+            pinned = data if data.is_pinned() else data.pin_memory()
+            data = pinned.to(self.args.device, non_blocking=True)
+        return super()._prepare_input(data)
 
     # ---- losses and gradients that are not finite
 
@@ -363,6 +371,7 @@ class ResumableTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log; `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
+        self._finite.settle()
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(1, self.state.global_step)
         super().log(logs, start_time)
@@ -377,6 +386,7 @@ class ResumableTrainer(Trainer):
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         begun = time.monotonic()
+        self._finite.settle()
         with self._explain_errors():
             metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
         self._time_limit.evaluation_seconds = time.monotonic() - begun
@@ -419,6 +429,7 @@ class ResumableTrainer(Trainer):
 
         DeepSpeed writes its state itself, and a callback with `on_save` may read the checkpoint: then all wait.
         """
+        self._finite.settle()
         self._checkpoints.finish()  # the one before
         self.store_flos()
 
@@ -529,10 +540,10 @@ class ResumableTrainer(Trainer):
 
     def get_train_dataloader(self):
         with same_order_on_all_ranks(self.args.seed, self.args.world_size):
-            return _with_own_generator(super().get_train_dataloader(), self.args.seed)
+            return _on_the_host(_with_own_generator(super().get_train_dataloader(), self.args.seed))
 
     def get_eval_dataloader(self, eval_dataset=None):
-        return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
+        return _on_the_host(_with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed))
 
 
 class _EpochEvents(TrainerCallback):
@@ -560,4 +571,10 @@ def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
     """
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
+    return loader
+
+
+def _on_the_host(loader: Any) -> Any:
+    """Makes accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
+    loader.device = None
     return loader

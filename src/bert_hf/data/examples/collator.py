@@ -13,6 +13,7 @@ from bert_hf.data.examples.sentence_pairs import truncate
 from bert_hf.data.text.tokenization import id_count, starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
+from bert_hf.models.unpadded_batch import layout_of
 
 
 class DataCollatorForPreTraining:
@@ -46,7 +47,8 @@ class DataCollatorForPreTraining:
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending. (Stock models ignore the last two.)
+        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding (`layout_of`).
+        (Stock models ignore the last three.)
 
     Raises (when called):
         InputError: a row of another kind, or without a label (with `nsp`).
@@ -132,6 +134,7 @@ class DataCollatorForPreTraining:
         batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        batch["layout"] = layout_of(batch["attention_mask"], batch["masked_positions"], batch["token_positions"])
 
         if self.nsp:
             batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])

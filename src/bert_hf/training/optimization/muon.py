@@ -7,7 +7,8 @@ matrices alone; the update here is the same, in the precision of the run.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ _ITERATIONS = 5
 _EPSILON = 1e-7
 _MOMENTUM = 0.95  # μ below
 
+_lists: Any = torch  # its operations on lists of tensors have no type annotations
+
 
 def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     """An approximation of the semi-orthogonal matrix nearest to `matrix`, by five Newton-Schulz iterations.
@@ -29,44 +32,49 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     into [0.7, 1.2] and leaves U and V alone.
 
     Args:
-        matrix: (rows, columns), as the result.
+        matrix: (rows, columns), or (n, rows, columns) for n matrices by the same few kernels; as the result.
         dtype: precision of the products and of the result.
     """
-    rows, columns = matrix.shape
+    rows, columns = matrix.shape[-2:]
+    multiply_add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
     x = matrix.to(dtype)
-    x = x.T if rows > columns else x  # the products below are those of the shorter side
-    x = x / x.norm().clamp(min=_EPSILON)  # no singular value above 1
+    x = x.mT if rows > columns else x  # the products below are those of the shorter side
+    norm = x.norm() if x.ndim == 2 else x.flatten(1).norm(dim=1)[:, None, None]
+    x = x / norm.clamp(min=_EPSILON)  # no singular value above 1
 
     for _ in range(_ITERATIONS):
-        gram = x @ x.T
-        polynomial = torch.addmm(gram, gram, gram, beta=_B, alpha=_C)
-        x = torch.addmm(x, polynomial, x, beta=_A)
+        gram = x @ x.mT
+        polynomial = multiply_add(gram, gram, gram, beta=_B, alpha=_C)
+        x = multiply_add(x, polynomial, x, beta=_A)
 
-    return x.T if rows > columns else x
+    return x.mT if rows > columns else x
 
 
-def orthogonalize_all(matrices: Iterable[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
-    """`orthogonalize` of each matrix; the ranks of a run, which all have the same matrices, share the work.
+def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """`orthogonalize` of n matrices of one shape, (n, rows, columns).
 
-    They take turns (each layer of a BERT has four small matrices and two large ones in the same order, so all have
-    about the same to do) and send each other the results: n ranks need about 1/n of the time of one.
-
-    Args:
-        matrices: taken one by one, so that they need not be in memory together.
+    The ranks of a run, which all have the same matrices, share the work: each computes an equal part of them and gets
+    the others' results.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        yield from (orthogonalize(matrix, dtype) for matrix in matrices)
-        return
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    if ranks == 1:
+        return _orthogonalize_stack(matrices, dtype)
 
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    results = [
-        orthogonalize(matrix, dtype).contiguous() if number % ranks == rank else torch.empty_like(matrix, dtype=dtype)
-        for number, matrix in enumerate(matrices)
-    ]
-    sent: list[Any] = [dist.broadcast(result, number % ranks, async_op=True) for number, result in enumerate(results)]
-    for result, work in zip(results, sent, strict=True):
-        work.wait()
-        yield result
+    share = -(-len(matrices) // ranks)
+    begin = dist.get_rank() * share
+    mine = torch.zeros(share, *matrices[0].shape, dtype=dtype, device=matrices[0].device)
+    if own := matrices[begin : begin + share]:
+        mine[: len(own)] = _orthogonalize_stack(own, dtype)
+    results = mine.new_empty(ranks * share, *matrices[0].shape)
+    dist.all_gather_into_tensor(results, mine)
+    return results[: len(matrices)]
+
+
+def _orthogonalize_stack(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """One by one on a CPU, which gains nothing from a stack. On an H200 a stack took a seventh of the time."""
+    if matrices[0].device.type == "cpu":
+        return torch.stack([orthogonalize(matrix, dtype) for matrix in matrices])
+    return orthogonalize(torch.stack(matrices), dtype)
 
 
 def encoder_matrices(model: nn.Module) -> list[str]:
@@ -133,26 +141,37 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
     def _step_matrices(self, group: dict) -> None:
-        rate = group["lr"]
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        averages = (self._averaged_gradient(weight, group["momentum"]) for weight in weights)
-        updates = orthogonalize_all(averages, self._dtype)
+        by_shape = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                by_shape[weight.shape].append(weight)
+                if "momentum_buffer" not in self.state[weight]:
+                    self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
-        for weight, update in zip(weights, updates, strict=True):
-            scale = 0.2 * math.sqrt(max(weight.shape))
-            weight.mul_(1 - rate * group["weight_decay"])
-            if isinstance(weight, DTensor):  # this rank's part of an update that all ranks have
-                update = update.to(weight.dtype)
-                update = distribute_tensor(update, weight.device_mesh, weight.placements, src_data_rank=None)
-            weight.add_(update, alpha=-rate * scale)
+        for weights in by_shape.values():
+            # One by one where nothing is gained by doing them together: that needs less memory
+            alone = weights[0].device.type == "cpu" and not dist.is_initialized()
+            size = 1 if alone else len(weights)
+            for begin in range(0, len(weights), size):
+                self._step_equal_shapes(weights[begin : begin + size], group)
 
-    def _averaged_gradient(self, weight: Any, momentum: float) -> Tensor:
-        """The gradients of a whole matrix, averaged with Nesterov's momentum; updates the momentum buffer."""
-        state = self.state[weight]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(weight)
+    def _step_equal_shapes(self, weights: list[Any], group: dict) -> None:
+        averages = self._averaged_gradients(weights, group["momentum"])
+        updates = orthogonalize_all(averages, self._dtype).to(weights[0].dtype).contiguous().unbind()
+        if isinstance(weights[0], DTensor):  # this rank's part of an update that all ranks have
+            updates = [
+                distribute_tensor(update, weight.device_mesh, weight.placements, src_data_rank=None)
+                for weight, update in zip(weights, updates, strict=True)
+            ]
 
-        average = state["momentum_buffer"]
-        average.lerp_(weight.grad, 1 - momentum)
-        averaged = weight.grad.lerp(average, momentum)
-        return averaged.full_tensor() if isinstance(averaged, DTensor) else averaged  # gathered where FSDP2 shards it
+        scale = 0.2 * math.sqrt(max(weights[0].shape))
+        _lists._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+        _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
+
+    def _averaged_gradients(self, weights: list[Any], momentum: float) -> list[Tensor]:
+        """The gradients of whole matrices, averaged with Nesterov's momentum; updates the momentum buffers."""
+        gradients = [weight.grad for weight in weights]
+        buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
+        _lists._foreach_lerp_(buffers, gradients, 1 - momentum)
+        averages = _lists._foreach_lerp(gradients, buffers, momentum)
+        return [each.full_tensor() if isinstance(each, DTensor) else each for each in averages]  # as FSDP2 shards them
