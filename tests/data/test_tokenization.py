@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.text.tokenization import (
+    InputTemplate,
     check_tokenizer,
     id_count,
     load_tokenizer,
@@ -30,6 +31,54 @@ def test_round_trip_through_auto_tokenizer(tmp_path):
     assert loaded.model_max_length == 512
     bare = load_tokenizer(tmp_path / "vocab.txt")
     assert bare(TEXTS)["input_ids"] == trained(TEXTS)["input_ids"]
+
+
+def _sentencepiece(**kinds) -> PreTrainedTokenizerFast:
+    """With the template of XLM-RoBERTa, or another one."""
+    rust = Tokenizer(models.Unigram())
+    rust.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = {
+        "bos": "<s>",
+        "pad": "<pad>",
+        "eos": "</s>",
+        "unk": "<unk>",
+        "mask": "<mask>",
+        "cls": "<s>",
+        "sep": "</s>",
+    }
+    names = list(dict.fromkeys(special.values()))
+    rust.train_from_iterator(TEXTS, trainers.UnigramTrainer(vocab_size=80, special_tokens=names, unk_token="<unk>"))
+    pair = kinds.pop("pair", "<s> $A </s> </s> $B </s>")
+    rust.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokens = {f"{name}_token": token for name, token in special.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=rust, **tokens, **kinds)
+
+
+TYPES = ["input_ids", "token_type_ids", "attention_mask"]
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        train_tokenizer(TEXTS, vocab_size=200),
+        _sentencepiece(),
+        _sentencepiece(pair="<s> $A:0 </s>:1 $B:2 </s>:2", model_input_names=TYPES),
+        _sentencepiece(pair="$B:1 </s>:1 $A:0 </s>:0 </s>:0", model_input_names=TYPES),
+    ],
+    ids=["bert", "no types", "xlnet-like types", "second text first"],
+)
+def test_special_tokens_and_types_are_those_of_the_stock_tokenizer(tokenizer):
+    template = InputTemplate(tokenizer)
+    for texts in (["fox"], ["the lazy dog", "fox"], ["", ""], ["fox", ""], [""]):
+        stock = {name: values[0] for name, values in tokenizer(*([text] for text in texts)).items()}
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        ours = template.join(*ids)
+        assert ours.input_ids == stock["input_ids"]
+        assert ours.token_type_ids == stock.get("token_type_ids", [0] * len(ours.input_ids))
+        assert [ours.input_ids[start : start + len(part)] for start, part in zip(ours.starts, ids, strict=True)] == ids
+        assert template.special_tokens(len(texts) == 2) == tokenizer.num_special_tokens_to_add(len(texts) == 2)
 
 
 def test_the_same_text_gives_the_same_vocabulary():

@@ -1,11 +1,12 @@
 """Trains, saves, loads and checks WordPiece tokenizers."""
 
+import itertools
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from tokenizers import Regex, Tokenizer
@@ -185,6 +186,7 @@ def load_tokenizer(
         )
     else:
         tokenizer = _load_saved(name_or_path)
+        check_tokenizer(tokenizer, where=path)
         _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
 
     check_tokenizer(tokenizer, where=path)
@@ -241,6 +243,9 @@ def check_tokenizer(
 ) -> None:
     """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids."""
     where = where or tokenizer.name_or_path or "tokenizer"
+    if not tokenizer.is_fast:
+        what = f"{type(tokenizer).__name__} has no implementation in the tokenizers library"
+        raise InputError(what, where=where, remedy="convert it to a tokenizer.json, or choose another checkpoint")
     for name in ("pad", "unk", "cls", "sep", "mask"):
         if getattr(tokenizer, f"{name}_token_id", None) is None:
             what = f"the tokenizer has no [{name.upper()}] token"
@@ -271,6 +276,68 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
         parts["added_tokens"] = added
     return json_checksum(parts)
+
+
+# ---- special tokens
+
+
+class ModelInput(NamedTuple):
+    """The token ids of one text or of a pair with their special tokens.
+
+    Attributes:
+        starts: where the tokens of the first text begin and, of a pair, where those of the second begin.
+    """
+
+    input_ids: list[int]
+    token_type_ids: list[int]
+    starts: tuple[int, ...]
+
+
+class InputTemplate:
+    """Adds special tokens and token types to token ids, as the tokenizer does it for texts.
+
+    template = InputTemplate(tokenizer)
+    template.join([7, 8], [9])        BERT             [CLS] 7 8 [SEP] 9 [SEP]     types 0 0 0 0 1 1     starts 1, 4
+                                      XLM-RoBERTa      <s> 7 8 </s> </s> 9 </s>    types all 0           starts 1, 5
+    template.special_tokens(True)     BERT             3
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        # Of one text and of a pair: (number of the text, or None for special tokens; ids; types)
+        self._parts: list[list[tuple[int | None, list[int], list[int]]]] = []
+        for second in (None, "a"):
+            encoded = tokenizer("a", second)
+            ids: Any = encoded["input_ids"]
+            types: Any = encoded.get("token_type_ids", [0] * len(ids))
+            rows = zip(encoded.sequence_ids(0), ids, types, strict=True)  # no sequence: a special token
+            parts = []
+            for sequence, group in itertools.groupby(rows, key=lambda row: row[0]):
+                _, part_ids, part_types = zip(*group, strict=True)
+                parts.append((sequence, list(part_ids), list(part_types)))
+            self._parts.append(parts)
+
+    def join(self, first: Sequence[int], second: Sequence[int] | None = None) -> ModelInput:
+        """Return the input of a text or, with `second`, of a pair, neither of which is cut."""
+        texts = [first] if second is None else [first, second]
+        starts = [0] * len(texts)
+        ids: list[int] = []
+        types: list[int] = []
+        for sequence, part_ids, part_types in self._parts[len(texts) - 1]:
+            if sequence is None:
+                ids += part_ids
+                types += part_types
+            else:
+                starts[sequence] = len(ids)
+                ids += texts[sequence]
+                types += part_types[:1] * len(texts[sequence])
+        return ModelInput(ids, types, tuple(starts))
+
+    def special_tokens(self, pair: bool) -> int:
+        """Return the number of special tokens in the input of one text or of a pair."""
+        return sum(len(ids) for sequence, ids, _ in self._parts[pair] if sequence is None)
+
+
+# ---- words
 
 
 def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
