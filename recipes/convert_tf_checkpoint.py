@@ -23,7 +23,6 @@ from bert_hf.models.tf_checkpoint import (
     check_conversion,
     convert,
     find_prefix,
-    normalization,
     read_tf_config,
     write_card,
 )
@@ -43,8 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Tokenizer: with capitals and accents if the vocabulary has them
     vocabulary = prefix.parent / "vocab.txt"
     config = read_tf_config(prefix.parent / "bert_config.json", conversion_args.gelu)
-    case = normalization(vocabulary)
-    tokenizer = load_tokenizer(vocabulary, **case)
+    tokenizer = load_tokenizer(vocabulary, do_lower_case=conversion_args.do_lower_case)
     tokenizer.model_max_length = config.max_position_embeddings
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
 
@@ -57,7 +55,6 @@ def main(argv: list[str] | None = None) -> int:
     save_tokenizer(tokenizer, folder)
     write_card(folder, prefix, conversion_args.gelu)
     print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters, {conversion_args.gelu} gelu")
-    print(f"tokenizer: {', '.join(f'{name} {value}' for name, value in case.items()) or 'lower case without accents'}")
     return 0
 
 

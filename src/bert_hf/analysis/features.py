@@ -15,7 +15,7 @@ import torch
 from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.arguments import CaseArguments, OutputArguments
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.config.parser import option
 from bert_hf.console import logger, progress
@@ -25,7 +25,7 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
-from bert_hf.data.text.tokenization import tokenizer_checksum
+from bert_hf.data.text.tokenization import load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.prediction import open_network
 from bert_hf.models.loading import check_positions
@@ -38,7 +38,7 @@ _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.
 
 
 @dataclass
-class FeatureArguments:
+class FeatureArguments(CaseArguments):
     """Which checkpoint reads which texts, and which of its hidden states are kept."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
@@ -138,7 +138,8 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
-    model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",))  # the pooler is not read
+    tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
+    model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
     check_positions(length, model.config.max_position_embeddings, where)
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]

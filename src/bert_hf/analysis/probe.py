@@ -19,8 +19,10 @@ from bert_hf.analysis.probe_language import (
     read_minimal_pairs,
 )
 from bert_hf.analysis.study import Main
+from bert_hf.config.arguments import CaseArguments
 from bert_hf.config.parser import option
 from bert_hf.console import format_table
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.prediction import open_network
 from bert_hf.models.loading import check_positions
@@ -37,7 +39,7 @@ _MIN_PAIRS = 40  # held-out pairs below which next-sentence prediction is not me
 
 
 @dataclass
-class ProbeArguments:
+class ProbeArguments(CaseArguments):
     """Which checkpoint is probed, and with which data."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
@@ -82,7 +84,8 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
-    model, tokenizer, missing = open_network(where, BertForPreTraining, heads)
+    tokenizer = load_tokenizer(where, do_lower_case=probe_args.do_lower_case)
+    model, tokenizer, missing = open_network(where, BertForPreTraining, heads, tokenizer)
     check_positions(probe_args.max_seq_length, model.config.max_position_embeddings, where)
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)

@@ -99,7 +99,18 @@ class LengthArguments:
 
 
 @dataclass
-class TokenizerArguments:
+class CaseArguments:
+    """How a tokenizer whose files do not say it treats capitals."""
+
+    do_lower_case: bool | None = option(
+        None,
+        "Lower-case and strip accents (uncased); false keeps both (cased). Default: as the tokenizer's files or its "
+        "vocabulary say; a trained one is uncased.",
+    )
+
+
+@dataclass
+class TokenizerArguments(CaseArguments):
     """Which tokenizer is loaded, or how one is trained."""
 
     tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Without it a tokenizer is trained.")
@@ -109,7 +120,6 @@ class TokenizerArguments:
         range="[6, 2147483647]",  # five special tokens and one piece
         not_with=("tokenizer_name", "model_name_or_path"),
     )
-    do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
     strip_accents: bool | None = option(
         None,
         "Strip accents. Default: follows do_lower_case, but a newly trained vocabulary keeps them where --language "
@@ -130,7 +140,8 @@ class TokenizerArguments:
 
     def training(self) -> dict:
         """Arguments of `train_tokenizer`."""
-        return {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
+        options = {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
+        return {**options, "do_lower_case": self.do_lower_case is not False}
 
 
 @dataclass

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from bert_hf.config.arguments import (
     CardArguments,
+    CaseArguments,
     CheckpointArguments,
     DataArguments,
     HeldOutArguments,
@@ -158,7 +159,7 @@ class SplitArguments(LabelledColumns, SplitOptions, TrainFileArguments):
 
 @dataclass
 class TaskArguments(
-    CardArguments, SplitOptions, LengthArguments, HeldOutArguments, DataArguments, CheckpointArguments
+    CardArguments, SplitOptions, LengthArguments, HeldOutArguments, DataArguments, CaseArguments, CheckpointArguments
 ):
     """Which checkpoint is fine-tuned on which rows: options of every task.
 
@@ -188,6 +189,15 @@ class TaskArguments(
     def validates_on_training_rows(self) -> bool:
         """As the runs of a study with few rows do: nothing may be chosen by such validation rows."""
         return self.train_file is not None and self.train_file == self.validation_file
+
+    def tokenizer(self) -> dict:
+        """Return the arguments of `load_tokenizer`."""
+        model = self.model_name_or_path
+        return {
+            "name_or_path": self.tokenizer_name or model,
+            "model": model,
+            "do_lower_case": self.do_lower_case,
+        }
 
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""

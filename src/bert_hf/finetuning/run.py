@@ -90,7 +90,7 @@ def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: Fine
         yield f"{part}: {task.describe_rows(rows, task_args)}"
 
     checkpoint = str(task_args.model_name_or_path)
-    tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
+    tokenizer = load_tokenizer(**task_args.tokenizer())
     config = config_of_checkpoint(checkpoint)
     check_tokenizer(tokenizer, config.vocab_size)
     check_positions(task_args.max_seq_length, config.max_position_embeddings, checkpoint)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers.normalizers import BertNormalizer
 from transformers import (
     BertConfig,
     BertForPreTraining,
@@ -19,13 +18,13 @@ from transformers import (
     BertPreTrainedModel,
 )
 
+from bert_hf.config.arguments import CaseArguments
 from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text, write_durably
 from bert_hf.config.parser import option
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
 
 GELUS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}  # the 2018 code computes the second
-_FEW = 0.04  # share of a vocabulary's pieces that tells nothing: cased ones have a quarter and more
 _OPTIMIZER = re.compile(r"(^|/)(adam_m|adam_v|Adam|Adam_1|global_step|beta[12]_power)$")
 # Part of a name in TensorFlow → in transformers; where they stand, they are all of a name between two slashes
 _PARTS = (
@@ -47,7 +46,7 @@ _HEADS = {  # a variable that marks the head → the class that has it
 
 
 @dataclass
-class ConversionArguments:
+class ConversionArguments(CaseArguments):
     """What is converted."""
 
     tf_checkpoint: str | None = option(None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt).")
@@ -87,22 +86,6 @@ def read_tf_config(path: Path, gelu: str) -> BertConfig:
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = GELUS[gelu]
     return BertConfig(**config)
-
-
-def normalization(vocabulary: Path) -> dict[str, bool]:
-    """Options of the tokenizer of a `vocab.txt`: the normaliser changes hardly any of its pieces.
-
-    Some it may: SciBERT's lower-case vocabulary has Ω and 433 pieces with accents among 31,090.
-    """
-    text = read_input_text(vocabulary)
-    words = [piece.removeprefix("##") for piece in text.split("\n")]  # not [CLS], nor <S> of Google's Chinese one
-    capitals = [word != word.lower() for word in words if word.isalpha()]
-    if sum(capitals) > _FEW * len(capitals):
-        return {"do_lower_case": False}
-
-    strip = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
-    changed = [one != other for one, other in zip(words, map(strip.normalize_str, words), strict=True)]
-    return {"strip_accents": False} if sum(changed) > _FEW * len(words) else {}
 
 
 def write_card(folder: Path, prefix: Path, gelu: str) -> None:
