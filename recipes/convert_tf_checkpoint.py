@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
 
     # 2. Network: the class of the heads that the checkpoint has
-    model = convert(prefix, config)
+    model, left_out = convert(prefix, config)
 
     # 3. Folder, written when all was read
     folder = claim_output_dir(conversion_args.output_dir, overwrite=False, ours=("config.json",))
@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     save_tokenizer(tokenizer, folder)
     write_card(folder, prefix, conversion_args.gelu)
     print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters, {conversion_args.gelu} gelu")
+    print(f"left out: {left_out:,} variables without a place in the network (of the optimizer, or of other heads)")
     return 0
 
 
