@@ -16,10 +16,10 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import Phase
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
+from bert_hf.data.text.tokenization import check_tokenizer, id_count, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
-from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.models.loading import check_positions, extend_embeddings, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.distributed import agree
@@ -51,6 +51,8 @@ def make_model(
     checkpoint = model_args.model_name_or_path
     where = checkpoint or model_args.config_name
     model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
+    if checkpoint and (line := extend_embeddings(model, id_count(tokenizer), example_args.longest)):
+        logger.info(f"{checkpoint}: {line}")
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
@@ -113,12 +115,14 @@ def check_pretraining(
 
     checkpoint = model_args.model_name_or_path
     config = planned_config(model_args)
-    check_positions(example_args.longest, config.max_position_embeddings, checkpoint or model_args.config_name)
+    if not checkpoint or not args.do_train:  # training adds positions
+        where = checkpoint or model_args.config_name
+        check_positions(example_args.longest, config.max_position_embeddings, where)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:
-        tokenizer = load_tokenizer(name, **tokenizer_args.normalization())
-        if checkpoint:
+        tokenizer = load_tokenizer(name, model=checkpoint, **tokenizer_args.normalization())
+        if not args.do_train:
             check_tokenizer(tokenizer, config.vocab_size, name)
         yield f"tokenizer: {len(tokenizer):,} tokens"
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)

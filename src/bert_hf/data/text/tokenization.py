@@ -155,10 +155,10 @@ def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Saves the tokenizer as stock transformers does, and before it a WordPiece vocabulary as older tools read it."""
+    """Save the tokenizer as stock transformers does, and before it the vocab.txt that transformers 4 reads."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(backend(tokenizer).model, WordPiece):
+    if tokenizer.is_fast and isinstance(backend(tokenizer).model, WordPiece):
         pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
         lines = [pieces.get(number, "") for number in range(max(pieces) + 1)]  # "": of an id that no piece has
         (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.hardware import engine
+from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
 from bert_hf.models.loading import load_weights, read_weights
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint
@@ -150,7 +151,7 @@ def save_model(
     else:  # a plain module, or one that wraps a model (LoRA)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
 
 
 def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
