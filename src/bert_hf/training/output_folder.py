@@ -157,8 +157,19 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
 
     if not overwrite:
         hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
+        if _is_longer(record["identity"], identity) and (found := checkpoint_files.checkpoints(folder)):
+            hint = f"to continue it, add --resume_from_checkpoint {found[0]} and give another --output_dir"
         raise InputError(problem, where=folder, remedy=hint)
     return True
+
+
+def _is_longer(recorded: dict, identity: dict) -> bool:
+    """Return whether only the number of steps or epochs is larger, so that a checkpoint can be continued."""
+    lengths = ("max_steps", "num_train_epochs")
+    schedule, before = (each.get("schedule") or {} for each in (identity, recorded))
+    same = {**identity, "schedule": {**schedule, **{name: before.get(name) for name in lengths}}}
+    longer = any((schedule.get(name) or 0) > (before.get(name) or 0) for name in lengths)
+    return longer and not differences(recorded, same) and not (identity.get("examples") or {}).get("long_seq_length")
 
 
 def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
