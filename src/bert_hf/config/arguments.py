@@ -27,7 +27,7 @@ class TrainFileArguments:
     """The files to train on."""
 
     train_file: list[str] | None = option(
-        None, "Files, globs or a folder to train on: .txt .jsonl .parquet .csv .tsv …, also .gz and .xz."
+        None, "Files, globs or a folder to train on: .txt .jsonl .parquet .csv .tsv, mails, also compressed."
     )
 
 

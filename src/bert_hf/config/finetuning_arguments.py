@@ -145,6 +145,9 @@ class LabelledColumns(TextColumnArguments):
         ("single_label_classification", "regression"),
     )  # fmt: skip
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
+    separator: str | None = option(
+        None, "Between the fields of .csv and .tsv files, `tab` or a character. Default: found in each file."
+    )
 
 
 @dataclass

@@ -387,7 +387,7 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
     parts: dict[str, LabelledTexts] = {}
     if task_args.train_file:
         for part, files in task_args.files().items():
-            parts[part] = read_labelled(files, columns, task_args.encoding, needs_labels=part != "test")
+            parts[part] = read_labelled(files, columns, task_args.encoding, part != "test", task_args.separator)
             columns = parts["train"].columns
         return parts
 

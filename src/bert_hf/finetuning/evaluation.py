@@ -47,7 +47,7 @@ def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> tupl
 
 @evaluate.register
 def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
-    raw = file_rows(evaluation_args.test_file or [], evaluation_args.encoding)
+    raw = file_rows(evaluation_args.test_file or [], evaluation_args.encoding, separator=evaluation_args.separator)
     columns = predictor.columns_of(raw[0])
     label = evaluation_args.label_column or predictor.trained_on.get("label_column")
     rows = without_empty(labelled_rows(raw, columns._replace(label=label)))

@@ -28,7 +28,7 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """The rows that are to be split."""
     columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding)
+    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding, separator=split_args.separator)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import KINDS, read_lines
+from bert_hf.data.text.readers import KINDS, read_documents
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
 
@@ -188,7 +188,11 @@ def as_number(value: Any) -> float | None:
 
 
 def read_labelled(
-    files: list[str], named: Columns | None = None, encoding: str | None = None, needs_labels: bool = True
+    files: list[str],
+    named: Columns | None = None,
+    encoding: str | None = None,
+    needs_labels: bool = True,
+    separator: str | None = None,
 ) -> LabelledTexts:
     """Reads labelled texts from tables and from folders with a subfolder of text files for each class.
 
@@ -199,7 +203,10 @@ def read_labelled(
     named = named or Columns()
     names = named.names
     for path in expand(files, folders=True):
-        rows += _folder_rows(Path(path), encoding) if Path(path).is_dir() else file_rows([path], encoding, names)
+        if Path(path).is_dir():
+            rows += _folder_rows(Path(path), encoding)
+        else:
+            rows += file_rows([path], encoding, names, separator=separator)
         names = tuple(rows[0].values)
     return without_empty(labelled_rows(rows, named, needs_labels))
 
@@ -209,10 +216,11 @@ def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     tables = set(KINDS) - {".txt"}
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     rows = [
-        Row({"text": "\n".join(line for _, line in read_lines(file, encoding)), "label": path.name}, str(file), 1)
+        Row({"text": text, "label": path.name}, str(file), 1)
         for path in classes
         for file in sorted(path.rglob("*"))
         if file.is_file() and not file.name.startswith(".") and kind_of(file) not in tables
+        for text in read_documents(str(file), encoding)
     ]
     if not rows:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"

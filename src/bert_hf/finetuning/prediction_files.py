@@ -54,6 +54,9 @@ class PredictorArguments:
         None, "Part of a longer text that is read. Default: as in training.", ("head", "head_tail", "windows")
     )
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
+    separator: str | None = option(
+        None, "Between the fields of .csv and .tsv files, `tab` or a character. Default: found in each file."
+    )
 
     def check(self) -> Iterator[str]:
         """Checks that the files exist."""
@@ -111,7 +114,9 @@ def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterat
         elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
             yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
         else:
-            yield from read_rows(path, encoding, class_names=False)  # a row keeps its values
+            yield from read_rows(
+                path, encoding, class_names=False, separator=prediction_args.separator
+            )  # a row keeps its values
 
 
 def _is_conll(path: str, kind: str, labels: Sequence[str]) -> bool:

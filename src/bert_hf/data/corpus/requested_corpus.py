@@ -24,9 +24,9 @@ from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
+from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of, log_unexpected
 from bert_hf.data.text.readers import KINDS, Piece
-from bert_hf.data.text.sources import Source, TextFile, hub_shards
+from bert_hf.data.text.sources import Source, TextFile, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer, tokenizer_checksum, train_tokenizer
 from bert_hf.errors import InputError, mask_secrets
 
@@ -42,10 +42,27 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
-        return [TextFile(path, corpus_args.text_column) for path in expand(files)]
+        sources: list[Source] = []
+        for path in expand(files, folders=True):
+            if is_saved_dataset(path):
+                sources += hub_shards(path, None, corpus_args.text_column)
+            else:
+                sources += [TextFile(file, corpus_args.text_column) for file in _files_of(path)]
+        log_unexpected(tuple(source.path for source in sources if isinstance(source, TextFile)))
+        return sources
     if corpus_args.dataset_name:
         return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
+
+
+def _files_of(path: str) -> list[str]:
+    """Return the file itself, or all files in a folder and below."""
+    if not os.path.isdir(path):
+        return [path]
+    files = [str(file) for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
+    if not files:
+        raise InputError("the folder contains no files", where=path, remedy="give files or globs")
+    return files
 
 
 def sentence_language(corpus_args: TextArguments) -> str | None:
@@ -169,7 +186,7 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
         return f"text: the prepared corpus {folder}"
 
     sources = text_sources(text_args, files)
-    local = [source for source in sources if files and not is_url(source.path)]
+    local = [source for source in sources if isinstance(source, TextFile) and not is_url(source.path)]
     for source in local[:: max(1, len(local) // _READ_FILES)]:
         size = 0
         for piece in source.read():

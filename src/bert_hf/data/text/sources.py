@@ -9,27 +9,29 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import fsspec
 
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.input_files import ARTICLES, access_errors, is_url, kind_of, path_without_query
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError
 
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
+_SPLIT_REMEDY = "give the folder of one split, which has state.json"
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
+    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv, mails; also compressed), or the URL of one (fsspec).
 
-    In plain text blank lines separate documents; elsewhere each row is a document (see `tables`).
+    In plain text blank lines separate documents; elsewhere each row or mail is a document (see `tables`).
     """
 
     path: str
@@ -53,7 +55,8 @@ class TextFile:
     def read(self) -> Iterator[Piece]:
         """Its documents."""
         with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
-            if kind_of(self.path) in (".txt", ""):
+            kind = kind_of(self.path)
+            if kind in (".txt", "", ARTICLES):
                 yield from read_plain(self.path)
                 return
             for text in read_texts(self.path, self.text_column):
@@ -73,12 +76,16 @@ class HubShard:
     @property
     def name(self) -> str:
         """Dataset and number of the shard."""
-        return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
+        dataset = Path(self.dataset).name if is_saved_dataset(self.dataset) else self.dataset
+        return f"{dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
     def checksum(self) -> str:
         """SHA-256 of the shard's name and the dataset's revision."""
         import huggingface_hub
 
+        if is_saved_dataset(self.dataset):
+            files = sorted(Path(self.dataset).rglob("*.arrow"))
+            return text_checksum(" ".join([self.name, *map(file_checksum, files)]))
         with access_errors(self.dataset, _HUB_REMEDY):
             revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
         return text_checksum(f"{self.name} {revision}")
@@ -96,9 +103,28 @@ class HubShard:
 Source = TextFile | HubShard | Documentation
 
 
+def is_saved_dataset(folder: str) -> bool:
+    """Return whether `save_to_disk` wrote the folder, of a `Dataset` or of a `DatasetDict`."""
+    return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def _load_saved(folder: str) -> dict[str, Any]:
+    """Return the splits of a folder that `save_to_disk` wrote; a `Dataset` is the split `train`."""
+    import datasets
+
+    loaded = datasets.load_from_disk(folder)
+    splits: Any = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
+    return dict(splits)
+
+
 def _load_streaming(dataset: str, config: str | None):
     import datasets
 
+    if is_saved_dataset(dataset):
+        splits = _load_saved(dataset)
+        if "train" not in splits:
+            raise InputError(f"no split 'train'; its splits: {', '.join(splits)}", where=dataset, remedy=_SPLIT_REMEDY)
+        return splits["train"].to_iterable_dataset()
     return datasets.load_dataset(dataset, config, split="train", streaming=True)
 
 
@@ -115,7 +141,8 @@ def hub_rows(
     loaded: Any = dataset
     if isinstance(dataset, str):
         with access_errors(dataset, _HUB_REMEDY):
-            loaded = cast(Any, datasets.load_dataset(dataset, config))
+            saved = is_saved_dataset(dataset)
+            loaded = _load_saved(dataset) if saved else cast(Any, datasets.load_dataset(dataset, config))
     name = dataset if isinstance(dataset, str) else "dataset"
     if "train" not in loaded or not len(loaded["train"]):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
