@@ -27,7 +27,14 @@ from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of, log_unexpected
 from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards, is_saved_dataset
-from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer, tokenizer_checksum, train_tokenizer
+from bert_hf.data.text.tokenization import (
+    id_count,
+    load_tokenizer,
+    save_tokenizer,
+    tokenizer_checksum,
+    train_tokenizer,
+)
+from bert_hf.data.text.unknown import unknown_characters
 from bert_hf.errors import InputError, mask_secrets
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -173,8 +180,32 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
     """(train, held out): from `--validation_file`, or split off by document."""
     corpus = load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.train_file)
     if corpus_args.validation_file:
-        return corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file)
-    return corpus.split(corpus_args.validation_split_percentage)
+        parts = (corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file))
+    else:
+        parts = corpus.split(corpus_args.validation_split_percentage)
+    for part, files in zip(parts, (corpus_args.train_file, corpus_args.validation_file), strict=True):
+        _check_predictable(part, tokenizer, corpus_args, files or corpus_args.train_file)
+    return parts
+
+
+def _check_predictable(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
+) -> None:
+    """Check that there are tokens which can be masked and predicted: special tokens, [UNK] among them, cannot."""
+    counts = corpus.unigram_counts(id_count(tokenizer))
+    counts[tokenizer.all_special_ids] = 0
+    if counts.any():
+        return
+    what, remedy = "no token can be predicted, all are unknown", "use the tokenizer of this text"
+    where = prepared_folder(files)
+    if where is None:
+        inputs = text_sources(corpus_args, files)
+        where = inputs[0].name
+        lost = unknown_characters([piece.text for piece in sample_inputs(inputs, 1_000_000)], tokenizer)
+        if lost:
+            what += f": {max(lost, key=lost.__getitem__).value}"
+            remedy = "bert-hf prepare --check true shows what to do"
+    raise InputError(what, where=where, remedy=remedy)
 
 
 # ---- checks before anything is prepared

@@ -37,6 +37,14 @@ _UNREADABLE = {
     b"SQLite format 3": "a database",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file
+_KIND_NAMES = {
+    ".eml": "a mail",
+    ".mbox": "mails",
+    ".wiki": "articles of WikiExtractor",
+    ".jsonl": "JSON lines",
+    ".json": "JSON",
+    ".parquet": "Parquet",
+}
 MAILS = (".eml", ".mbox")  # kinds of mails, whatever their names
 ARTICLES = ".wiki"  # kind of WikiExtractor's files: <doc …> lines around each article
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
@@ -202,12 +210,13 @@ def log_unexpected(files: tuple[str, ...]) -> None:
         if not is_url(path):
             suffix, packed = _suffix(path), compression(path)
             kind = kind_of(path)
-            found = "" if kind == named_kind(path) else kind
-            found += "" if packed == (suffix if suffix in _OPENERS else None) else packed or " not compressed"
+            found = [] if kind == named_kind(path) else [_KIND_NAMES.get(kind, kind)]
+            if packed != (suffix if suffix in _OPENERS else None):
+                found.append(f"compressed as {packed}" if packed else "not compressed")
             if found:
-                others.setdefault(found, []).append(Path(path).name)
+                others.setdefault(", ".join(found), []).append(Path(path).name)
     for found, names in others.items():
-        logger.info(f"{shorten_list(names)}: by the content {found.strip()}, and read as such")
+        logger.info(f"{shorten_list(names)}: {found}, as the content shows, and read as such")
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
