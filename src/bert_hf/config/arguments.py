@@ -151,6 +151,11 @@ class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
     sentence_per_line: bool = option(
         False, "One sentence per line, as in the 2018 code; nothing is split or truncated."
     )
+    join_lines: bool | None = option(
+        None,
+        "Join the lines of a paragraph. Default: where they break sentences, as in text wrapped at 72 columns.",
+        not_with="sentence_per_line",
+    )
     num_proc: int = option(1, "Processes that prepare the corpus.", range="[1, 1024]")
     cache_dir: str = option(
         "~/.cache/bert_hf", "Where a corpus prepared from raw text, or downloaded, is kept for the next time."

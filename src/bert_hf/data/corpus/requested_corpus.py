@@ -4,6 +4,7 @@ A tokenizer and a corpus, which take time to make, are kept in `--cache_dir`.
 """
 
 import contextlib
+import functools
 import heapq
 import os
 import shutil
@@ -49,17 +50,31 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
+        join = False if corpus_args.sentence_per_line else corpus_args.join_lines
         sources: list[Source] = []
         for path in expand(files, folders=True):
             if is_saved_dataset(path):
                 sources += hub_shards(path, None, corpus_args.text_column)
             else:
-                sources += [TextFile(file, corpus_args.text_column) for file in _files_of(path)]
-        log_unexpected(tuple(source.path for source in sources if isinstance(source, TextFile)))
+                sources += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
+        local = tuple(source for source in sources if isinstance(source, TextFile))
+        log_unexpected(tuple(source.path for source in local))
+        _log_joined(local)
         return sources
     if corpus_args.dataset_name:
         return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
+
+
+@functools.cache
+def _log_joined(files: tuple[TextFile, ...]) -> None:
+    """Log the files whose lines are joined because they break sentences; once for the same files."""
+    widths = {file.name: width for file in files if file.join_lines is None and (width := file.width())}
+    if widths:
+        logger.info(
+            f"{shorten_list(list(widths))}: lines of up to {max(widths.values())} characters break sentences, and are "
+            "joined (--join_lines false keeps them)"
+        )
 
 
 def _files_of(path: str) -> list[str]:
@@ -250,7 +265,8 @@ def _stamp(source: Source) -> list:
     place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
     if isinstance(source, TextFile) and not is_url(place):
         stat = Path(place).stat()
-        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column]
+        joined = [] if source.width() is None else [source.width()]  # else a cache of earlier versions remains valid
+        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined]
     return [[mask_secrets(place), source.checksum()], column]
 
 

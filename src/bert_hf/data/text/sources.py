@@ -5,7 +5,9 @@ it, and `read()`, which yields its documents in order, as `Piece`s. Sources are 
 """
 
 import contextlib
+import functools
 import json
+import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -17,12 +19,14 @@ import fsspec
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import ARTICLES, access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.line_breaks import join_lines, wrap_width
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError
 
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
+_HEAD = 1 << 16  # characters that tell whether a text is wrapped
 _SPLIT_REMEDY = "give the folder of one split, which has state.json"
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
@@ -36,6 +40,7 @@ class TextFile:
 
     path: str
     text_column: str | None = None
+    join_lines: bool | None = None  # lines that break sentences; None: where the beginning of the text is wrapped
 
     @property
     def name(self) -> str:
@@ -46,14 +51,30 @@ class TextFile:
         """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
         with access_errors(self.path):
             if not is_url(self.path):
-                return file_checksum(self.path)
+                of_file, width = file_checksum(self.path), self.width()
+                return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
 
             system, path = fsspec.url_to_fs(self.path)
             info = {re.sub("[-_]", "", key.lower()): str(value) for key, value in system.info(path).items()}
             return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
+    def width(self) -> int | None:
+        """Return the width of lines that are joined (0: lines of any width); None: they are not joined."""
+        if self.join_lines is not None:
+            return 0 if self.join_lines else None
+        if is_url(self.path):
+            return None
+        status = os.stat(self.path)
+        return _wrap_width(self, status.st_size, status.st_mtime_ns)
+
     def read(self) -> Iterator[Piece]:
-        """Its documents."""
+        """Yield its documents."""
+        width = self.width()
+        for piece in self.read_as_it_stands():
+            yield piece if width is None else piece._replace(text=join_lines(piece.text, width))
+
+    def read_as_it_stands(self) -> Iterator[Piece]:
+        """Yield its documents with the line breaks of the file."""
         with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
             kind = kind_of(self.path)
             if kind in (".txt", "", ARTICLES):
@@ -61,6 +82,18 @@ class TextFile:
                 return
             for text in read_texts(self.path, self.text_column):
                 yield from cut_pieces(text)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _wrap_width(file: TextFile, size: int, changed: int) -> int | None:
+    """Return the width at which the beginning of a file is wrapped."""
+    head, read = [], 0
+    for piece in file.read_as_it_stands():
+        head.append(piece.text)
+        read += len(piece.text)
+        if read > _HEAD:
+            break
+    return wrap_width(head)
 
 
 @dataclass(frozen=True)
