@@ -27,7 +27,7 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of, log_unexpected
 from bert_hf.data.text.readers import KINDS, Piece
-from bert_hf.data.text.sources import Source, TextFile, hub_shards, is_saved_dataset
+from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import (
     id_count,
     load_tokenizer,
@@ -51,16 +51,16 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
         join = False if corpus_args.sentence_per_line else corpus_args.join_lines
-        sources: list[Source] = []
+        text_files: list[TextFile] = []
+        saved: list[Source] = []
         for path in expand(files, folders=True):
             if is_saved_dataset(path):
-                sources += hub_shards(path, None, corpus_args.text_column)
+                saved += hub_shards(path, None, corpus_args.text_column)
             else:
-                sources += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
-        local = tuple(source for source in sources if isinstance(source, TextFile))
-        log_unexpected(tuple(source.path for source in local))
-        _log_joined(local)
-        return sources
+                text_files += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
+        log_unexpected(tuple(file.path for file in text_files))
+        _log_joined(tuple(text_files))
+        return [*group_small_files(text_files), *saved]
     if corpus_args.dataset_name:
         return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
@@ -232,7 +232,8 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
         return f"text: the prepared corpus {folder}"
 
     sources = text_sources(text_args, files)
-    local = [source for source in sources if isinstance(source, TextFile) and not is_url(source.path)]
+    together = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
+    local = [file for files in together for file in files if isinstance(file, TextFile) and not is_url(file.path)]
     for source in local[:: max(1, len(local) // _READ_FILES)]:
         size = 0
         for piece in source.read():
@@ -262,6 +263,8 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 
 def _stamp(source: Source) -> list:
     """What detects a changed text: of a file its path, size and modification time, so that it need not be read."""
+    if isinstance(source, SmallFiles):
+        return [_stamp(file) for file in source.files]
     place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
     if isinstance(source, TextFile) and not is_url(place):
         stat = Path(place).stat()

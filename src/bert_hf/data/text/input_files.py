@@ -146,6 +146,11 @@ def compression(path: str | Path) -> str | None:
     suffix = _suffix(path)
     if not os.path.isfile(path):
         return suffix if suffix in _OPENERS else None
+    return _compression_by_content(str(path), os.stat(path).st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=100_000)  # of many small files, each is opened several times
+def _compression_by_content(path: str, _: int) -> str | None:
     with open(path, "rb") as file:
         first = file.read(8)
     return next((kind for magic, kind in _COMPRESSED.items() if first.startswith(magic)), None)
@@ -164,10 +169,13 @@ def kind_of(path: str | Path) -> str:
         InputError: it is a kind of document that is not read, such as a PDF.
     """
     named = named_kind(path)
-    return (os.path.isfile(path) and _kind_by_content(path, named)) or named
+    if not os.path.isfile(path):
+        return named
+    return _kind_by_content(str(path), named, os.stat(path).st_mtime_ns) or named
 
 
-def _kind_by_content(path: str | Path, named: str) -> str | None:
+@functools.lru_cache(maxsize=100_000)
+def _kind_by_content(path: str, named: str, _: int) -> str | None:
     """Return the kind of a file whose content tells it."""
     try:
         with open_bytes(path) as file:

@@ -27,6 +27,8 @@ from bert_hf.errors import InputError
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _HEAD = 1 << 16  # characters that tell whether a text is wrapped
+_FEW_FILES = 100  # so many small files do not share shards
+_SMALL, _SHARED, _MOST_FILES = 1 << 20, 1 << 23, 2000  # bytes of a small file; bytes and files that share a shard
 _SPLIT_REMEDY = "give the folder of one split, which has state.json"
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
@@ -84,6 +86,53 @@ class TextFile:
                 yield from cut_pieces(text)
 
 
+@dataclass(frozen=True)
+class SmallFiles:
+    """Small files that are one source, so that they share a shard: each shard costs time and space of its own."""
+
+    files: tuple[TextFile, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the first and the last file, and the number of files."""
+        return f"{self.files[0].name} … {self.files[-1].name} ({len(self.files):,} files)"
+
+    @property
+    def text_column(self) -> str | None:
+        """The column of the text in each file."""
+        return self.files[0].text_column
+
+    def checksum(self) -> str:
+        """SHA-256 of the names and checksums of the files."""
+        return text_checksum("\n".join(f"{file.name} {file.checksum()}" for file in self.files))
+
+    def read(self) -> Iterator[Piece]:
+        """Yield the documents of the files; none goes on in the next file."""
+        for file in self.files:
+            yield from file.read()
+
+
+def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
+    """Return the files in order, consecutive small ones as one source, where there are more than `_FEW_FILES`."""
+    sizes = [_SMALL if is_url(file.path) else os.stat(file.path).st_size for file in files]
+    if sum(size < _SMALL for size in sizes) <= _FEW_FILES:
+        return list(files)
+
+    sources: list[TextFile | SmallFiles] = []
+    group: list[TextFile] = []
+    total = 0
+    for file, size in zip(files, sizes, strict=True):
+        if group and (size >= _SMALL or total >= _SHARED or len(group) >= _MOST_FILES):
+            sources.append(SmallFiles(tuple(group)))
+            group, total = [], 0
+        if size >= _SMALL:
+            sources.append(file)
+        else:
+            group.append(file)
+            total += size
+    return [*sources, SmallFiles(tuple(group))] if group else sources
+
+
 @functools.lru_cache(maxsize=100_000)
 def _wrap_width(file: TextFile, size: int, changed: int) -> int | None:
     """Return the width at which the beginning of a file is wrapped."""
@@ -133,7 +182,7 @@ class HubShard:
                     yield from cut_pieces(text)
 
 
-Source = TextFile | HubShard | Documentation
+Source = TextFile | SmallFiles | HubShard | Documentation
 
 
 def is_saved_dataset(folder: str) -> bool:
