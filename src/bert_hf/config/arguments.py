@@ -48,7 +48,7 @@ class HeldOutArguments:
     validation_file: list[str] | None = option(
         None,
         "Held-out files of the same kinds. Default: a part is split off.",
-        only_with=("train_file", "dataset_name"),
+        only_with=("train_file", "dataset_name", "do_eval", "do_train=False"),
     )
 
 

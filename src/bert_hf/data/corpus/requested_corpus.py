@@ -192,14 +192,20 @@ def load_or_prepare_corpus(
 
 
 def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
-    """(train, held out): from `--validation_file`, or split off by document."""
-    corpus = load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.train_file)
+    """Return (train, held out): from `--validation_file`, or split off by document.
+
+    Where a checkpoint is only evaluated, held-out text may be the only text: it stands for both.
+    """
+    train_file = corpus_args.train_file
+    if not train_file and not corpus_args.dataset_name:
+        train_file = corpus_args.validation_file
+    corpus = load_or_prepare_corpus(corpus_args, tokenizer, train_file)
     if corpus_args.validation_file:
         parts = (corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file))
     else:
         parts = corpus.split(corpus_args.validation_split_percentage)
-    for part, files in zip(parts, (corpus_args.train_file, corpus_args.validation_file), strict=True):
-        _check_predictable(part, tokenizer, corpus_args, files or corpus_args.train_file)
+    for part, files in zip(parts, (train_file, corpus_args.validation_file), strict=True):
+        _check_predictable(part, tokenizer, corpus_args, files or train_file)
     return parts
 
 
@@ -246,7 +252,8 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
     """Checks the text of a pre-training run, and that it is not held out as well."""
     check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
-    yield check_text(corpus_args, corpus_args.train_file)
+    if corpus_args.train_file or corpus_args.dataset_name or not corpus_args.validation_file:
+        yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.validation_file)
 
