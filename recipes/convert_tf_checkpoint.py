@@ -22,7 +22,6 @@ from bert_hf.models.tf_checkpoint import (
     check_conversion,
     convert,
     find_prefix,
-    normalization,
     read_tf_config,
     write_card,
 )
@@ -42,13 +41,12 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Tokenizer: with capitals and accents if the vocabulary has them
     vocabulary = prefix.parent / "vocab.txt"
     config = read_tf_config(prefix.parent / "bert_config.json", conversion_args.gelu)
-    case = normalization(vocabulary)
-    tokenizer = load_tokenizer(vocabulary, **case)
+    tokenizer = load_tokenizer(vocabulary, do_lower_case=conversion_args.do_lower_case)
     tokenizer.model_max_length = config.max_position_embeddings
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
 
     # 2. Network: the class of the heads that the checkpoint has
-    model = convert(prefix, config)
+    model, left_out = convert(prefix, config)
 
     # 3. Folder, written when all was read
     folder = claim_output_dir(conversion_args.output_dir, overwrite=False, ours=("config.json",))
@@ -56,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     save_tokenizer(tokenizer, folder)
     write_card(folder, prefix, conversion_args.gelu)
     print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters, {conversion_args.gelu} gelu")
-    print(f"tokenizer: {', '.join(f'{name} {value}' for name, value in case.items()) or 'lower case without accents'}")
+    print(f"left out: {left_out:,} variables without a place in the network (of the optimizer, or of other heads)")
     return 0
 
 

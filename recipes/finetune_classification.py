@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
+    tokenizer = load_tokenizer(**task_args.tokenizer())
 
     # 2. Dataset: three parts; near-duplicates are in the same one
     task = ClassificationTask(task_args, tokenizer)

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
+    tokenizer = load_tokenizer(**task_args.tokenizer())
 
     # 2. Dataset: three parts, rows of one context in the same one
     task = MultipleChoiceTask(task_args, tokenizer)

@@ -66,7 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         model, args, collator, examples, evaluation, tokenizer,
         long_eval_dataset=long, facts={"identity": run.identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, run, corpus_args, example_args, corpus)
+    named = tokenizer_args.tokenizer_name is not None and model_args.model_name_or_path is None
+    report = PreTrainingReport(trainer, run, corpus_args, example_args, corpus, tokenizer_is_named=named)
     report.print_start()
     trained = trainer.train(resume_from_checkpoint=run.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate())

@@ -25,7 +25,15 @@ from bert_hf.training.command import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
 # Options that decide, besides files, which text prepare.py reads and how
-TEXT_OPTIONS = ("dataset_name", "dataset_config_name", "text_column", "language", "sentence_per_line", "num_proc")
+TEXT_OPTIONS = (
+    "dataset_name",
+    "dataset_config_name",
+    "text_column",
+    "language",
+    "sentence_per_line",
+    "join_lines",
+    "num_proc",
+)
 
 
 @one_line_errors

@@ -38,6 +38,7 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ("- a\n", [], "run.yaml:1: not a mapping"),
         ("seed: 1\nseed: 2\n", [], "run.yaml:2: duplicate key 'seed', first in line 1"),
         ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean 'max_steps'?"),
+        ("", ["--block_size", "128"], "unknown option 'block_size'; did you mean 'max_seq_length'?"),
         ("", ["--max_steps", "x"], "command line: argument --max_steps"),
         ("", ["--mlm_probability", "1.5"], "--mlm_probability: 1.5 is out of range; must be in (0, 1)"),
         ("mlm_probability: nan\n", [], "--mlm_probability: nan is out of range"),

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 from tiny import TinyStore, TinyWindows
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
 
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
 from bert_hf.data.examples.samplers import ExampleNumber, Phase, RunSampler
@@ -23,6 +25,28 @@ def test_a_batch_is_literally_this(tokenizer):
     assert (batch["labels"] != -100).sum(1).tolist() == [1, 1]
     assert batch["masked_positions"].tolist() == (batch["labels"].flatten() != -100).nonzero().flatten().tolist()
     assert next(iter(batch)) == "input_ids"  # Trainer takes the batch size from the first tensor
+
+
+def test_special_tokens_and_types_are_those_of_the_tokenizer_s_template():
+    """Of XLM-RoBERTa's, which multilingual BERTs may have: <s> A </s> </s> B </s>, all of type 0."""
+    words = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefgh"])}
+    rust = Tokenizer(models.WordLevel(words, "<unk>"))
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    rust.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    stock = PreTrainedTokenizerFast(tokenizer_object=rust, **{f"{name}_token": word for name, word in names.items()})
+
+    collator = DataCollatorForPreTraining(stock, max_seq_length=8)
+    for a, b in ((["a b"], ["c"]), (["a b c"], None)):
+        segments = [stock(text, add_special_tokens=False)["input_ids"][0] if text else [] for text in (a, b)]
+        row = collator.example({"segment_a": segments[0], "segment_b": segments[1]})
+        restored = np.where(row["labels"] == -100, row["input_ids"], row["labels"])
+        assert restored.tolist() == stock(a, b)["input_ids"][0]
+        assert not row["token_type_ids"].any()
+    cut = collator.example({"segment_a": [5] * 9, "segment_b": [6] * 9})
+    assert len(cut["input_ids"]) == 8
 
 
 def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:

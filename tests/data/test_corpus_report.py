@@ -5,9 +5,11 @@ from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.report import corpus_findings, find_markup
+from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.tokenization import train_tokenizer
+from bert_hf.data.text.unknown import Unknown, unknown_characters
 
 TOPICS = {
     "sea": "boat wave salt wind sail rope crew tide fish gull storm mast keel deck port",
@@ -68,6 +70,54 @@ def test_good_text_has_no_remedies(texts, report):
 def test_each_fault_is_found(change, asked, texts, report):
     asks, everything = report(change(texts))
     assert any(asked in line for line in asks), everything
+
+
+WORDS = "abc bca cab"  # one lower-case vocabulary
+
+
+@pytest.mark.parametrize(
+    ("text", "lost", "cause"),
+    [
+        ("abc" * 40 + " abc abc.", 120, Unknown.LONG),
+        ("Abc bca. Cab.", 6, Unknown.CASE),
+        ("abc bжa. жж", 5, Unknown.OTHERS),
+    ],
+)
+def test_unknown_characters_have_their_cause(text, lost, cause):
+    trained = train_tokenizer([f"{WORDS}."] * 9, vocab_size=40, do_lower_case=False)
+    assert unknown_characters([text], trained) == {cause: lost}
+    findings = corpus_findings(TextCorpus([text], trained), trained, [text])
+    [line] = [str(finding) for finding in findings if "characters" in finding.what]
+    assert line.startswith(f"! {lost / len(text.replace(' ', '')):.3%} of the characters are unknown, most of them in")
+    assert cause.value in line
+
+
+def test_sentences_of_many_documents_are_reported(texts, report):
+    menu = "Home, news, contact and all the other pages of this site."
+    asks, _ = report([f"{menu}\n{text}" for text in texts])
+    assert [line for line in asks if "or more of 240 documents share: remove menus" in line]
+
+
+def test_advice_that_the_run_cannot_follow_is_not_given(texts, words):
+    documents = [*texts[:20], *(f"Only the boat{i}." for i in range(90)), texts[3]]
+    corpus = TextCorpus(documents, words)
+    findings = corpus_findings(corpus, words, nsp=False, may_train_vocabulary=False)
+    assert [str(finding) for finding in findings if finding.remedy] == [
+        "! 1 documents (0.9%) are duplicates: bert-hf prepare --deduplicate exact (or near) leaves them out"
+    ]
+    more = corpus_findings(TextCorpus([*texts, texts[3]], words), words)  # one of 241
+    assert not any(finding.remedy for finding in more)
+
+
+def test_text_of_which_nothing_can_be_predicted_is_refused_before_training(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("\n\n".join(f"{'x' * 120} {'y' * 120}.\n{'z' * 101}" for _ in range(9)))
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"uvw"]))
+    place = ["--cache_dir", str(tmp_path / "cache"), "--output_dir", str(tmp_path / "run")]
+    words = ["--config_name", "tiny", "--train_file", str(tmp_path / "a.txt"), "--max_steps", "2", *place]
+    assert recipe("pretrain")([*words, "--tokenizer_name", str(tmp_path / "vocab.txt")]) == 2
+    line = capsys.readouterr().err
+    assert "a.txt: no token can be predicted, all are unknown: words of more than 100 characters" in line
+    assert not (tmp_path / "run").exists()
 
 
 class Labelled:

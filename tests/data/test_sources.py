@@ -25,7 +25,7 @@ def test_hub_shards_are_sources(tmp_path, monkeypatch):
     shards = hub_shards(str(tmp_path))
     assert [shard.index for shard in shards] == [0, 1]
     assert [piece.text for shard in shards for piece in shard.read()] == ["a1", "a2", "b1", "b2"]
-    with pytest.raises(InputError, match="no text in column 'body'"):
+    with pytest.raises(InputError, match="no column 'body'"):
         list(hub_shards(str(tmp_path), text_column="body")[0].read())
     with pytest.raises(InputError, match="cannot be read"):
         hub_shards(str(tmp_path / "none"))

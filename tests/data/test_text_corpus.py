@@ -59,7 +59,7 @@ def test_texts_of_every_kind(documents, kind):
     [
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
         ([{"input_ids": [1]}], "dataset:1: text column not recognised"),
-        ([{"text": "a b."}, {"text": 7}], "dataset:2: no text in column 'text'"),
+        ([{"text": "a b."}, {"text": 7}], "dataset:2: column 'text' holds the number 7"),
         ([{"title": "a", "name": "b"}], "dataset:1: text column not recognised"),
         (["", " "], "contains no text"),
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),

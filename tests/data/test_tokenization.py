@@ -5,6 +5,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.text.tokenization import (
+    SPECIALS,
     InputTemplate,
     check_tokenizer,
     id_count,
@@ -172,7 +173,8 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
         ({"do_lower_case": False}, {"strip_accents": True}, "a different strip_accents"),
         ({}, {"tokenize_chinese_chars": False}, "a different tokenize_chinese_chars"),
         ({"do_lower_case": False}, {"do_lower_case": False, "strip_accents": False}, None),
-        ({"do_lower_case": False}, {}, None),  # the default, which may not have been given
+        ({"do_lower_case": False}, {}, None),
+        ({"do_lower_case": False}, {"do_lower_case": True}, "a different do_lower_case"),
         ({"strip_accents": False}, {"strip_accents": False}, None),
     ],
 )
@@ -184,6 +186,72 @@ def test_an_option_that_a_saved_tokenizer_contradicts_is_refused(tmp_path, train
     with pytest.raises(InputError, match=line):
         load_tokenizer(tmp_path, **given)
     load_tokenizer(tmp_path / "vocab.txt", **given)  # has no settings of its own
+
+
+def folder_of(tmp_path, files: str, **options):
+    """A folder with some of the files of a tokenizer, and the tokenizer with all of them."""
+    trained = train_tokenizer(["The Fox meets Anna and Bob in Bonn. Anna met them at the river."] * 20, **options)
+    save_tokenizer(trained, tmp_path / "all")
+    (tmp_path / "some").mkdir()
+    for name in files.split():
+        (tmp_path / "some" / name).write_bytes((tmp_path / "all" / name).read_bytes())
+    if "tokenizer_config.json" in files:  # as of old checkpoints
+        (tmp_path / "some/tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    return tmp_path / "some", trained
+
+
+FILES = ["vocab.txt", "tokenizer.json", "tokenizer.json tokenizer_config.json", "vocab.txt tokenizer_config.json"]
+
+
+@pytest.mark.parametrize("files", FILES)
+@pytest.mark.parametrize("cased", [True, False])
+def test_a_tokenizer_without_a_statement_is_read_as_its_vocabulary_was_made(tmp_path, files, cased):
+    some, trained = folder_of(tmp_path, files, do_lower_case=not cased)
+    for where in (some, *some.glob("vocab.txt")):
+        loaded = load_tokenizer(where)
+        assert loaded("Anna met THE Fox")["input_ids"] == trained("Anna met THE Fox")["input_ids"]
+        assert loaded.pad_token == "[PAD]"
+
+
+def test_do_lower_case_is_taken_where_no_file_states_the_case(tmp_path, capsys):
+    some, _ = folder_of(tmp_path, "vocab.txt", do_lower_case=False)
+    for where in (some, some / "vocab.txt"):
+        assert load_tokenizer(where, do_lower_case=True).tokenize("ANNA") == load_tokenizer(where).tokenize("anna")
+        load_tokenizer(where)
+        line = f"tokenizer {where}: 15 of 68 pieces have capitals; text is read as cased"
+        assert capsys.readouterr().out.count(line) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "cased"), [(["Ω", "é"], False), (["<S>", "<T>"], False), ([f"{c}at" for c in "ABCDEFGHIJ"], True)]
+)
+def test_a_few_pieces_with_capitals_do_not_make_a_vocabulary_cased(tmp_path, words, cased):
+    pieces = [*SPECIALS, *(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)), *words]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    assert (load_tokenizer(tmp_path / "vocab.txt").tokenize("WAA") == ["[UNK]"]) == cased
+
+
+def test_ids_that_mean_other_pieces_than_the_checkpoint_s_are_refused(tmp_path):
+    pieces = [*SPECIALS, *(f"[unused{n}]" for n in range(5)), *"abcdefgh"]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/vocab.txt").write_text("\n".join(pieces))
+    other = tmp_path / "vocab.txt"
+
+    other.write_text("\n".join([*pieces[:5], "words", "of", "[unused2]", *pieces[8:], "more"]))
+    assert load_tokenizer(other, model=tmp_path / "model").tokenize("of more words") == ["of", "more", "words"]
+    other.write_text("\n".join([*pieces[:-3], "h", "g", "f"]))
+    with pytest.raises(InputError, match=r"2 of 13 ids mean another piece than in the tokenizer of .*model"):
+        load_tokenizer(other, model=tmp_path / "model")
+    assert load_tokenizer(other, model=tmp_path / "no tokenizer there")
+
+
+def test_the_line_about_other_files_of_a_tokenizer_is_true(tmp_path):
+    _sentencepiece().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(InputError, match=r"tokenizer_config\.json is missing, which names the special tokens"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(InputError, match="a JSON file, not a vocabulary of one piece per line"):
+        load_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_ids_beyond_the_model_are_refused(tokenizer):

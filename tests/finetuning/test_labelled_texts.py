@@ -127,7 +127,7 @@ def test_take_keeps_pairs_and_places_together():
     [
         ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: 1 of 2 rows have no 'label': line 3; "),
         ("a.csv", "text,label\nx,1\ny,\n" + 4 * "z,\n", {}, "a.csv:3: 5 of 6 rows have no 'label': line 3, line 4"),
-        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: column 'text' holds"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
         ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: all texts are empty"),
         ("a.csv", "thank you,gratitude\nhello you,greeting\nhi all,greeting\n", {},

@@ -184,6 +184,15 @@ def test_a_comparison_leaves_no_trace():
     assert f"{model} {model.config}" == settings
 
 
+def test_a_batch_of_which_nothing_is_predicted_has_no_fault():
+    model = BertForPreTraining(tiny_config(0.0))
+    batch = ragged_batch(model.config)
+    batch["labels"].fill_(-100)
+    batch["masked_positions"] = batch["masked_positions"][:0]
+    del batch["next_sentence_label"]
+    assert find_fault(model, losses_of, batch) is None
+
+
 def test_the_kernels_of_dropout_are_compared_though_nothing_is_dropped(monkeypatch):
     """With dropout in the model the run uses other kernels than without it: those are compared."""
     model, drawn = BertForPreTraining(tiny_config(0.1)), []

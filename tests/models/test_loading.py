@@ -13,18 +13,24 @@ import torch
 from hub_server import HubServer
 from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_tokenizer
-from transformers import AutoModelForSequenceClassification, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+)
 from transformers import BertForPreTraining as StockBert
 
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
-from bert_hf.finetuning.run import load_task_model
+from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.models import loading
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
-from bert_hf.models.loading import find_checkpoint, find_tokenizer, load_network, weight_files
+from bert_hf.models.loading import extend_embeddings, find_checkpoint, find_tokenizer, load_network, weight_files
 from bert_hf.pretraining.model import make_model
 
 
@@ -153,8 +159,27 @@ def test_more_layers_than_the_configuration_says_are_refused(folder, tokenizer):
 
 def test_another_shape_than_the_configuration_says_is_refused(folder, tokenizer):
     change(folder / "config.json", intermediate_size=48)
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match=r"intermediate\.dense\.bias is 64 instead of 48, as config\.json says"):
         open_as_both(folder, tokenizer)
+
+
+def test_new_rows_of_embeddings_follow_the_old_ones(tmp_path):
+    config = BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = BertForPreTraining(config)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    line = extend_embeddings(model, 60, 32)
+    assert line == "added, newly initialized: 10 tokens to 50 and 16 positions to 16"
+    assert extend_embeddings(model, 55, 20) == ""
+
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor[: len(before.get(name, tensor))], before.get(name, tensor))
+    assert model(torch.tensor([[55, 59] * 16])).prediction_logits.shape == (1, 32, 60)
+    model.save_pretrained(tmp_path)
+    _, report = StockBert.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
 
 
 # ---- configurations

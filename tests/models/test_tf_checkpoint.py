@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from helpers.recipe_runs import recipe
 from safetensors import safe_open
 from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClassification
 
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle, _ordered
-from bert_hf.models.tf_checkpoint import normalization, read_tf_config, weight_name
+from bert_hf.models.tf_checkpoint import read_tf_config, weight_name
 
 FOLDER = Path(__file__).parent / "tensorflow_checkpoint"
 PREFIX = FOLDER / "pretraining/bert_model.ckpt"
@@ -118,21 +119,46 @@ def test_a_size_that_contradicts_the_shape_is_refused():
         bundle.read(name.decode())
 
 
-@pytest.mark.parametrize(
-    ("name", "other", "problem"),
-    [
-        (b"cls/", b"heads/", "no head"),
-        (b"bert/", b"electra/", ": missing"),
-        (b"global_step", b"_CHECKPOINTABLE_OBJECT_GRAPH", "TensorFlow 2"),
-    ],
-)
-def test_checkpoints_of_other_models_are_refused(name, other, problem, tmp_path, monkeypatch, capsys):
+def rename(monkeypatch, name: bytes, other: bytes) -> None:
+    """Lets the variables of the checkpoint have other names."""
     read_block = TensorBundle._read_block
 
     def renamed(self, content, offset, size):
         return ((key.replace(name, other), value) for key, value in read_block(self, content, offset, size))
 
     monkeypatch.setattr(TensorBundle, "_read_block", renamed)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "kind"),
+    [
+        (b"/adam_m", b"/BERTAdam", "BertForPreTraining"),
+        (b"cls/seq_relationship/", b"cls/sentence_order/", "BertForMaskedLM"),
+        (b"cls/", b"heads/", "BertModel"),
+    ],
+)
+def test_the_class_is_that_of_the_heads_that_are_there(name, other, kind, expected, tmp_path, monkeypatch, capsys):
+    rename(monkeypatch, name, other)
+    assert convert(PREFIX.parent, "--output_dir", str(tmp_path / "out")) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{kind}: ")
+    model, report = getattr(transformers, kind).from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not report["missing_keys"]
+    left_out = len(TensorBundle(PREFIX).shapes) - len(list(model.named_parameters()))
+    assert f"left out: {left_out} variables" in printed
+    table = model.get_input_embeddings().weight.detach()
+    np.testing.assert_array_equal(table, expected["bert/embeddings/word_embeddings"])
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "problem"),
+    [
+        (b"bert/", b"electra/", "it lacks bert.embeddings.word_embeddings.weight"),
+        (b"global_step", b"_CHECKPOINTABLE_OBJECT_GRAPH", "TensorFlow 2"),
+    ],
+)
+def test_checkpoints_of_other_models_are_refused(name, other, problem, tmp_path, monkeypatch, capsys):
+    rename(monkeypatch, name, other)
     assert convert(PREFIX.parent, "--output_dir", str(tmp_path / "out")) == 2
     assert problem in capsys.readouterr().err
 
@@ -256,11 +282,6 @@ def test_the_slots_of_the_optimizer_are_left_out(tmp_path):
 def test_capitals_in_the_vocabulary_make_a_cased_tokenizer(copied):
     vocabulary = copied / "vocab.txt"
     text = vocabulary.read_text()
-    vocabulary.write_text(re.sub("^cat$", "<S>", text, flags=re.MULTILINE))  # as in Google's Chinese vocabulary
-    assert normalization(vocabulary) == {}
-    few = "\n".join([*(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)), "Ω", "é"])  # as in SciBERT's
-    vocabulary.write_text(few)
-    assert normalization(vocabulary) == {}
     vocabulary.write_text(re.sub("^mat$", "Mat", text, flags=re.MULTILINE))
     assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
     assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize("Mat mat") == ["Mat", "[UNK]"]

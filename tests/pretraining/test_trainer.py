@@ -74,7 +74,7 @@ def test_no_pickle_is_written(tmp_path, tokenizer):
     trainer.train()
     trainer.save_model()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".safetensors", ".json"}
+    assert {path.suffix for path in files} == {".safetensors", ".json", ".txt"}
     for path in files:
         start = path.read_bytes()[:4]
         assert not start.startswith((b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")), path

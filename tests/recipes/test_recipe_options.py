@@ -90,6 +90,32 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
     assert files(place / "whole") == after
 
 
+def test_held_out_text_may_be_the_only_text_of_an_evaluation(place, whole, tmp_path):
+    (tmp_path / "other.txt").write_text("\n\n".join(f"This is text {n}.\nIt goes on.\nIt ends." for n in range(20)))
+    results = []
+    for words in (["--do_eval"], ["--do_train", "false"], ["--do_eval", "--train_file", str(place / "text.txt")]):
+        given = [
+            "--model_name_or_path",
+            str(place / "whole"),
+            "--validation_file",
+            str(tmp_path / "other.txt"),
+            *words,
+        ]
+        own = [
+            "--cache_dir",
+            str(place / "cache"),
+            "--output_dir",
+            str(tmp_path / "out"),
+            "--bf16",
+            "false",
+            "--use_cpu",
+        ]
+        assert recipe("pretrain")([*given, *own]) == 0
+        results.append(json.loads((tmp_path / "out/eval_results.json").read_text())["eval_mlm_loss"])
+        shutil.rmtree(tmp_path / "out")
+    assert results[0] == results[1] == results[2]
+
+
 def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     assert pretrain(place, "nothing", "--do_eval") == 2
     assert "nothing: no finished run to evaluate" in capsys.readouterr().err

@@ -149,6 +149,26 @@ def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_pat
     assert checkpoint_files.verify(tmp_path / "longer/checkpoint-2")["step"] == 2
 
 
+def test_the_line_about_a_longer_run_names_the_checkpoint_to_continue(tmp_path):
+    schedule = {"max_steps": 20, "num_train_epochs": 3.0, "warmup_steps": 2}
+    recorded = {"seed": 3, "schedule": schedule}
+    named = make_checkpoint(tmp_path, recorded)
+    output_folder.write_record(tmp_path, recorded, finished=True)
+
+    def hint(**changed) -> str:
+        args = PreTrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
+        with pytest.raises(InputError) as caught:
+            output_folder.start(args, {**recorded, **changed})
+        output_folder.release_lock()
+        return caught.value.remedy
+
+    continued = f"to continue it, add --resume_from_checkpoint {named} and give another --output_dir"
+    assert hint(schedule={**schedule, "max_steps": 30}) == continued
+    assert continued != hint(schedule={**schedule, "max_steps": 10})
+    assert continued != hint(schedule={**schedule, "max_steps": 30}, seed=4)
+    assert continued != hint(schedule={**schedule, "max_steps": 30}, examples={"long_seq_length": 64})
+
+
 def test_a_run_with_phases_does_not_become_longer(tmp_path):
     examples = {"long_seq_length": 64}
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}

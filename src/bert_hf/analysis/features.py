@@ -25,7 +25,7 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
-from bert_hf.data.text.tokenization import tokenizer_checksum
+from bert_hf.data.text.tokenization import load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
@@ -123,7 +123,8 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
-    model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",))  # the pooler is not read
+    tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
+    model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
     check_positions(length, model.config.max_position_embeddings, where)
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]

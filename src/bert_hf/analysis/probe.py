@@ -21,6 +21,7 @@ from bert_hf.analysis.probe_language import (
 from bert_hf.analysis.study import Main
 from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.console import format_table
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.loading import check_positions
 
@@ -47,7 +48,8 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
-    model, tokenizer, missing = open_network(where, BertForPreTraining, heads)
+    tokenizer = load_tokenizer(where, do_lower_case=probe_args.do_lower_case)
+    model, tokenizer, missing = open_network(where, BertForPreTraining, heads, tokenizer)
     check_positions(probe_args.max_seq_length, model.config.max_position_embeddings, where)
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)

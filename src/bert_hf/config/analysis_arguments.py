@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bert_hf.config.arguments import READ_IN_LOWER_CASE
 from bert_hf.config.options import option
 from bert_hf.errors import InputError, check_known
 
@@ -27,6 +28,7 @@ class FeatureArguments:
     pooling: str = option(
         "mean", "One vector per text (mean, max, cls), or one per token (none).", ("none", "cls", "mean", "max")
     )
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(
         128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
     )
@@ -51,6 +53,7 @@ class ProbeArguments:
     )
     text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
     label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
     max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
     max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")

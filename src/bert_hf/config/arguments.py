@@ -11,6 +11,10 @@ from typing import ClassVar
 from bert_hf.config.options import option
 from bert_hf.errors import InputError
 
+READ_IN_LOWER_CASE = (  # help of --do_lower_case where a tokenizer is only loaded
+    "Read text in lower case, without accents. Default: as the tokenizer's files or its vocabulary say."
+)
+
 # ---- options of many commands
 
 
@@ -69,7 +73,10 @@ class TokenizerArguments:
         range="[6, 2147483647]",  # five special tokens and one piece
         not_with=("tokenizer_name", "model_name_or_path"),
     )
-    do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
+    do_lower_case: bool | None = option(
+        None,
+        "Lower-case, strip accents. Default: as its files or pieces say; true if trained.",
+    )
     strip_accents: bool | None = option(
         None,
         "Strip accents. Default: as do_lower_case, but a newly trained vocabulary keeps them where the text is not "
@@ -89,7 +96,8 @@ class TokenizerArguments:
 
     def training(self) -> dict:
         """Return arguments of `train_tokenizer`."""
-        return {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
+        options = {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
+        return {**options, "do_lower_case": self.do_lower_case is not False}
 
 
 @dataclass
@@ -97,7 +105,7 @@ class TextArguments:
     """Text: files, or a dataset of the Hub."""
 
     train_file: list[str] | None = option(
-        None, "Files or globs: .txt .jsonl .parquet .csv …, also .gz .xz; or a prepared corpus."
+        None, "Files or globs: .txt .jsonl .csv .parquet …, mails; or a prepared corpus."
     )
     dataset_name: str | None = option(None, "Hub dataset, in place of files.", not_with="train_file")
     dataset_config_name: str | None = option(
@@ -107,6 +115,11 @@ class TextArguments:
     language: str | None = option(None, "ISO 639 code, such as de: for the ends of sentences and the model card.")
     sentence_per_line: bool = option(
         False, "One sentence per line, as in the 2018 code; nothing is split or truncated."
+    )
+    join_lines: bool | None = option(
+        None,
+        "Join a paragraph's lines. Default: where they break sentences (wrapped text).",
+        not_with="sentence_per_line",
     )
     num_proc: int = option(1, "Processes that prepare the text.", range="[1, 1024]")
     cache_dir: str = option("~/.cache/bert_hf", "Folder that keeps prepared text and downloads for the next time.")
@@ -127,7 +140,7 @@ class CorpusArguments(TextArguments):
     validation_file: list[str] | None = option(
         None,
         "Held-out files of the same kinds. Default: a part is split off.",
-        only_with=("train_file", "dataset_name"),
+        only_with=("train_file", "dataset_name", "do_eval", "do_train=False"),
     )
     validation_split_percentage: float = option(
         5.0, "Documents held out, in %.", range="(0, 100)", not_with="validation_file"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bert_hf.config.arguments import READ_IN_LOWER_CASE
 from bert_hf.config.options import option
 
 
@@ -23,6 +24,7 @@ class PredictorArguments:
         ("head", "head_tail", "windows"),
     )
     encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
+    separator: str | None = option(None, "Between fields: `tab` or a character. Default: found in each .csv and .tsv.")
 
 
 @dataclass
@@ -66,4 +68,5 @@ class ConversionArguments:
         None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt), as the first word."
     )
     output_dir: str | None = option(None, "Folder to write to, new or empty.")
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE)
     gelu: str = option("erf", "Activation: erf, as published conversions; tanh, as the code of 2018.", ("erf", "tanh"))

@@ -65,12 +65,15 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start]
+        remedy = "convert a Windows file: iconv -f cp1252 -t utf-8; where rows are read, pass --encoding cp1252"
+        if b"\0" in raw[:4]:
+            remedy = "convert the file: iconv -f utf-16 -t utf-8; where rows are read, --encoding utf-16"
         raise InputError(
             f"byte 0x{raw[error.start]:02x} is not UTF-8",
             where=where,
             line=line + before.count(b"\n"),
             column=column + error.start - before.rfind(b"\n"),
-            remedy="convert the file to UTF-8, or pass --encoding where rows are read",
+            remedy=remedy,
         ) from None
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bert_hf.config.arguments import check_language
+from bert_hf.config.arguments import READ_IN_LOWER_CASE, check_language
 from bert_hf.config.options import option
 
 MIN_STEPS = 200  # of a run whose number of epochs is not given
@@ -27,6 +27,7 @@ class LabelledColumns:
         ("single_label_classification", "multi_label_classification", "regression"),
     )
     encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
+    separator: str | None = option(None, "Between fields: `tab` or a character. Default: found in each .csv and .tsv.")
 
 
 @dataclass
@@ -77,6 +78,7 @@ class TaskArguments:
     )
     max_eval_samples: int | None = option(None, "Use at most N validation and N test rows.", range="[1, inf)")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.", common=False)
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     min_steps: int | None = option(
         None,
@@ -101,6 +103,15 @@ class TaskArguments:
     def validates_on_training_rows(self) -> bool:
         """True if training and validation use the same files; then nothing may be tuned on them."""
         return self.train_file is not None and self.train_file == self.validation_file
+
+    def tokenizer(self) -> dict:
+        """Return the arguments of `load_tokenizer`."""
+        model = self.model_name_or_path
+        return {
+            "name_or_path": self.tokenizer_name or model,
+            "model": model,
+            "do_lower_case": self.do_lower_case,
+        }
 
     def files(self) -> dict[str, list[str]]:
         """Return the files of `train`, `validation` and `test` that are given."""

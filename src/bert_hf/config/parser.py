@@ -22,7 +22,7 @@ from bert_hf.config.files import read_input_text
 from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.config.short_help import unknown_option
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
 _REPLACED_BY = {
@@ -74,7 +74,12 @@ def parse(
     _check_limits(parser, values, names)
     try:
         built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
-    except (ValueError, ImportError) as error:
+    except ImportError as error:
+        what, remedy = first_line(error), "install the package, or leave the option out"
+        if "deepspeed" in what:
+            what, remedy = "the package deepspeed is not installed", 'pip install "bert-hf[deepspeed]"'
+        raise InputError(what, where="arguments", remedy=remedy) from None
+    except ValueError as error:
         raise InputError(str(error), where="arguments", remedy="fix the option") from None
     for each in built:
         if hasattr(each, "from_command_line"):

@@ -22,6 +22,25 @@ from bert_hf.errors import InputError, did_you_mean, end_repeated_attempt, one_l
 
 _COLUMN, _WIDTH = 37, 119  # where the help texts begin, and the longest line
 
+# Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py → ours
+_COUNTERPARTS = {
+    "line_by_line": "sentence_per_line",
+    "block_size": "max_seq_length",
+    "max_length": "max_seq_length",
+    "max_source_length": "max_seq_length",
+    "preprocessing_num_workers": "num_proc",
+    "text_column_name": "text_column",
+    "label_column_name": "label_column",
+    "text_column_names": "text_column",
+    "evaluation_strategy": "eval_strategy",
+    "max_predict_samples": "max_eval_samples",
+    "task_name": "task",
+    "do_regression": "problem_type",
+    "no_cuda": "use_cpu",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+}
+
 
 def answer_at_once(module: str) -> None:
     """End the process where the command line of a script asks for help or has an unknown option, or a restart is vain.
@@ -64,7 +83,9 @@ def unknown_option(
     name: str, names: Collection[str], where: str | Path = "command line", line: int | None = None
 ) -> InputError:
     """Return the error of an unknown option, with the most similar one as the remedy."""
-    remedy = did_you_mean(name, names).strip() or "--help lists the options"
+    counterpart = _COUNTERPARTS.get(name)
+    near = f"did you mean {counterpart!r}?" if counterpart in names else did_you_mean(name, names).strip()
+    remedy = near or "--help lists the options"
     return InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
 
 

@@ -66,7 +66,7 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
     checkpoint = str(task_args.model_name_or_path)
-    tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
+    tokenizer = load_tokenizer(**task_args.tokenizer())
     made = task(task_args, tokenizer)
     yield from (f"{part}: {made.head.describe_rows(rows)}" for part, rows in made.parts.items())
     config = config_of_checkpoint(checkpoint)

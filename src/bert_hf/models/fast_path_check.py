@@ -103,6 +103,8 @@ def _loss_and_gradient(model: BertForPreTraining, losses_of: LossFunction, input
     """Loss (sum of the means) and its gradient by parameter."""
     losses = losses_of(model, inputs)
     means = [each.float().mean() for each in (losses.mlm_losses, losses.nsp_losses) if each is not None and len(each)]
+    if not means:  # a batch without a token that can be predicted
+        return 0.0, {}
     loss = torch.stack(means).sum()
     (loss * _LOSS_SCALE).backward()
     gradients = {name: p.grad.float() / _LOSS_SCALE for name, p in model.named_parameters() if p.grad is not None}

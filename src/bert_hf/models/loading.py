@@ -268,7 +268,10 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
     """Rejects inputs that are longer than a model's table of position embeddings."""
     if length > positions:
         problem = f"sequence length {length} is beyond the model's {positions} positions"
-        hint = "lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"
+        hint = (
+            "lower --max_seq_length / --long_seq_length, or add positions: max_position_embeddings of a model JSON; "
+            "pre-training that continues a checkpoint adds them"
+        )
         raise InputError(problem, where=where, remedy=hint)
 
 
@@ -277,7 +280,8 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     Args:
         where: as the user named it.
-        heads: prefixes of the weights that may be newly initialized; all others must be in the checkpoint.
+        heads: prefixes of the weights that may be newly initialized, because they are missing or of another shape;
+            all others must be in the checkpoint.
         options: for `from_pretrained`.
 
     Returns:
@@ -291,15 +295,22 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     logging.disable_progress_bar()
     try:
         model, loaded = model_class.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
-        )
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
+            ignore_mismatched_sizes=True, **options,
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
         raise InputError(f"cannot be loaded: {_reason(error)}", where=where, remedy="check the path or id") from None
     finally:
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
 
-    new = sorted(loaded["missing_keys"])
+    for name, saved, expected in sorted(loaded["mismatched_keys"]):
+        if not name.startswith(heads):
+            sizes = " instead of ".join(" × ".join(map(str, shape)) for shape in (saved, expected))
+            remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
+            raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=remedy)
+
+    new = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
     missing = [name for name in new if not name.startswith(heads)]
     left = _without_place(model, loaded["unexpected_keys"])
     if missing or left:
@@ -308,6 +319,34 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         )
         raise InputError(problem, where=where, remedy="give weights and config of one complete BERT checkpoint")
     return model, new
+
+
+def extend_embeddings(model, vocabulary: int, positions: int) -> str:
+    """Extend our network's embeddings to larger numbers of tokens and positions; the sizes never shrink.
+
+    The rows of new tokens are drawn from the mean and the covariance of the others, as run_mlm.py does; the rows of
+    new positions are drawn as in a new network.
+
+    Returns:
+        A line that says what was added; "" where nothing was.
+    """
+    config, added = model.config, []
+    if vocabulary > config.vocab_size:
+        added.append(f"{vocabulary - config.vocab_size:,} tokens to {config.vocab_size:,}")
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()  # a note on how the rows are drawn
+        model.resize_token_embeddings(vocabulary)
+        logging.set_verbosity(verbosity)
+
+    if positions > config.max_position_embeddings:
+        added.append(f"{positions - config.max_position_embeddings:,} positions to {config.max_position_embeddings:,}")
+        embeddings = model.base_model.embeddings
+        old = embeddings.position_embeddings.weight
+        table = torch.empty(positions, old.shape[1], dtype=old.dtype, device=old.device)
+        table.normal_(0, config.initializer_range)[: len(old)] = old.detach()
+        embeddings.position_embeddings = torch.nn.Embedding.from_pretrained(table, freeze=False)
+        config.max_position_embeddings = positions
+    return f"added, newly initialized: {' and '.join(added)}" if added else ""
 
 
 def _without_place(model, unexpected: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Converts a checkpoint of google-research/bert (TensorFlow 1, 2018) to weights with transformers' names.
 
-A dense kernel is transposed, every other tensor is copied. The slots of the optimizer and `global_step` are left out.
+A dense kernel is transposed, every other tensor is copied. Variables without a place in the network are left out.
 """
 
 import re
@@ -9,23 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers.normalizers import BertNormalizer
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertModel,
     BertPreTrainedModel,
 )
 
 from bert_hf.config.checkpoint_arguments import ConversionArguments
 from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text, write_durably
+from bert_hf.console import shorten_list
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
 
 GELUS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}  # the 2018 code computes the second
-_FEW = 0.04  # share of a vocabulary's pieces that tells nothing: cased ones have a quarter and more
-_OPTIMIZER = re.compile(r"(^|/)(adam_m|adam_v|Adam|Adam_1|global_step|beta[12]_power)$")
 # Part of a name in TensorFlow → in transformers; where they stand, they are all of a name between two slashes
 _PARTS = (
     (r"/layer_(\d+)/", r"/layer/\1/"),
@@ -38,11 +38,13 @@ _PARTS = (
     (r"/output_weights$", "/weight"),
     (r"/output_bias$", "/bias"),
 )
-_HEADS = {  # a variable that marks the head → the class that has it
-    "cls/squad/output_weights": BertForQuestionAnswering,
-    "output_weights": BertForSequenceClassification,
-    "cls/predictions/output_bias": BertForPreTraining,
-}
+_CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads are all among the weights
+    (BertForQuestionAnswering, {"qa_outputs.weight"}),
+    (BertForSequenceClassification, {"classifier.weight"}),
+    (BertForPreTraining, {"cls.predictions.bias", "cls.seq_relationship.weight"}),
+    (BertForMaskedLM, {"cls.predictions.bias"}),
+    (BertModel, set()),
+)
 
 
 def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
@@ -77,22 +79,6 @@ def read_tf_config(path: Path, gelu: str) -> BertConfig:
     return BertConfig(**config)
 
 
-def normalization(vocabulary: Path) -> dict[str, bool]:
-    """Options of the tokenizer of a `vocab.txt`: the normaliser changes hardly any of its pieces.
-
-    Some it may: SciBERT's lower-case vocabulary has Ω and 433 pieces with accents among 31,090.
-    """
-    text = read_input_text(vocabulary)
-    words = [piece.removeprefix("##") for piece in text.split("\n")]  # not [CLS], nor <S> of Google's Chinese one
-    capitals = [word != word.lower() for word in words if word.isalpha()]
-    if sum(capitals) > _FEW * len(capitals):
-        return {"do_lower_case": False}
-
-    strip = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
-    changed = [one != other for one, other in zip(words, map(strip.normalize_str, words), strict=True)]
-    return {"strip_accents": False} if sum(changed) > _FEW * len(words) else {}
-
-
 def write_card(folder: Path, prefix: Path, gelu: str) -> None:
     """Writes README.md: where the weights come from, and with which activation they are computed."""
     text = f"""---
@@ -124,32 +110,41 @@ def weight_name(variable: str) -> str:
     return variable.replace("/", ".")
 
 
-def convert(prefix: Path, config: BertConfig) -> BertPreTrainedModel:
-    """The network of a checkpoint with its weights in float32; `config` takes the number of classes from them."""
+def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]:
+    """Return the network of a checkpoint in float32, and the number of variables that have no place in it.
+
+    The class is that of the heads which the checkpoint has. Optimizers name their slots after the variables
+    (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out. `config` takes the number of
+    classes from the weights.
+    """
     bundle = TensorBundle(prefix)
-    variables = [name for name in sorted(bundle.shapes) if not _OPTIMIZER.search(name)]
-    head = next((name for name in _HEADS if name in variables), None)
-    if head is None:
-        remedy = "convert a checkpoint of run_pretraining.py, run_classifier.py or run_squad.py"
-        raise InputError("no head of BERT among the variables", where=bundle.index, remedy=remedy)
-    if head == "output_weights":
-        config.num_labels = bundle.shapes[head][0]
+    variables = {weight_name(name): name for name in bundle.shapes}
+    model_class = next(cls for cls, names in _CLASSES if names <= variables.keys())
+    if model_class is BertForSequenceClassification:
+        config.num_labels = bundle.shapes["output_weights"][0]
     with torch.device("meta"):
-        model = _HEADS[head](config)
-    if isinstance(model, BertForQuestionAnswering):  # has no pooler
-        variables = [name for name in variables if not name.startswith("bert/pooler/")]
+        model = model_class(config)
 
-    weights = {weight_name(name): _weight(bundle, name) for name in variables}
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    expected = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    if differing := [name for name, _ in shapes.items() ^ expected.items()]:
-        name = min(differing)
-        what = f"shape of {name}: {shapes.get(name, 'missing')}, by the configuration {expected.get(name, 'none')}"
+    tied = model.all_tied_weights_keys
+    expected = {name: tuple(weight.shape) for name, weight in model.named_parameters() if name not in tied}
+    prefix_of = "" if hasattr(model, "bert") else "bert."  # BertModel's own names begin after it
+    taken = {name: variables.get(prefix_of + name) for name in expected}
+    further = f"bert.encoder.layer.{config.num_hidden_layers}."
+    if any(name.startswith(further) for name in variables):
+        what = f"it has {further}…, by the configuration it has {config.num_hidden_layers} layers"
         raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
+    if missing := [name for name, variable in taken.items() if variable is None]:
+        remedy = "give a checkpoint of BERT, and the bert_config.json that belongs to it"
+        raise InputError(f"it lacks {shorten_list(missing)}", where=bundle.index, remedy=remedy)
 
+    weights = {name: _weight(bundle, str(variable)) for name, variable in taken.items()}
+    for name, weight in weights.items():
+        if tuple(weight.shape) != expected[name]:
+            what = f"shape of {name}: {tuple(weight.shape)}, by the configuration {expected[name]}"
+            raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
-    return model
+    return model, len(bundle.shapes) - len(weights)
 
 
 def _weight(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:

@@ -6,10 +6,10 @@ from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.console import logger
 from bert_hf.data.examples.objectives import OBJECTIVES
-from bert_hf.data.text.tokenization import check_tokenizer
+from bert_hf.data.text.tokenization import check_tokenizer, id_count
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
-from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.models.loading import check_positions, extend_embeddings, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -29,6 +29,8 @@ def make_model(
     checkpoint = model_args.model_name_or_path
     where = checkpoint or model_args.config_name
     model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
+    if checkpoint and (line := extend_embeddings(model, id_count(tokenizer), example_args.longest)):
+        logger.info(f"{checkpoint}: {line}")
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)

@@ -26,6 +26,8 @@ from bert_hf.training.log_lines import format_metrics, metric_label, trained_lin
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.run import Run, describe_machine
 
+_MANY_PASSES = 1.5  # of an epoch over the text
+
 
 @dataclass
 class PreTrainingReport(TrainerCallback):
@@ -39,15 +41,23 @@ class PreTrainingReport(TrainerCallback):
     corpus_args: CorpusArguments
     example_args: ExampleArguments
     corpus: Corpus  # to train on
+    tokenizer_is_named: bool = False  # it is neither a checkpoint's nor trained on the text
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
     def print_start(self) -> None:
         """Print banner and corpus report, and measure the baselines, on rank 0 only. Called by all ranks."""
         logger.info(self._banner())
+        if line := self._repeated_documents():
+            logger.info(line)
         trainer: Any = self.trainer
         first = trainer.args.process_index == 0
         if first and self.run.checkpoint is None:
-            findings = corpus_findings(self.corpus, trainer.processing_class)
+            findings = corpus_findings(
+                self.corpus,
+                trainer.processing_class,
+                nsp=bool(self.example_args.nsp),
+                may_train_vocabulary=self.tokenizer_is_named,
+            )
             print(*short_report(findings), sep="\n", flush=True)
 
         measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
@@ -70,6 +80,20 @@ class PreTrainingReport(TrainerCallback):
             f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
             f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
             f"machine: {describe_machine(args)}"
+        )
+
+    def _repeated_documents(self) -> str:
+        """Return a line where an epoch is many passes over the text, because few documents have several sentences."""
+        examples: Any = self.trainer.train_dataset
+        count = examples.epoch_length(0, 0)
+        some = [examples[int(index)] for index in np.linspace(0, count - 1, min(count, 200))]
+        length = np.mean([len(row["segment_a"]) + len(row["segment_b"]) for row in some])
+        passes = count * length / max(1, self.corpus.tokens)
+        if not self.example_args.nsp or passes < _MANY_PASSES:
+            return ""
+        return (
+            f"! an epoch is {passes:.1f} passes over the text: documents of several sentences are repeated, so that "
+            "half of the pairs are of consecutive ones; join documents, or pass --nsp false"
         )
 
     def save_and_print(self, trained: dict, after: dict) -> None:

@@ -43,12 +43,14 @@ def check_pretraining(
 
     checkpoint = model_args.model_name_or_path
     config = planned_config(model_args)
-    check_positions(example_args.longest, config.max_position_embeddings, checkpoint or model_args.config_name)
+    if not checkpoint or not args.do_train:  # training adds positions
+        where = checkpoint or model_args.config_name
+        check_positions(example_args.longest, config.max_position_embeddings, where)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:
-        tokenizer = load_tokenizer(name, **tokenizer_args.normalization())
-        if checkpoint:
+        tokenizer = load_tokenizer(name, model=checkpoint, **tokenizer_args.normalization())
+        if not args.do_train:
             check_tokenizer(tokenizer, config.vocab_size, name)
         yield f"tokenizer: {len(tokenizer):,} tokens"
     agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)

@@ -41,6 +41,7 @@ from bert_hf.training.publishing.curves import write_curves
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 _RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
+_LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
 
 # Options that name inputs
 _INPUTS = (
@@ -331,8 +332,29 @@ def _is_another(run: Run, identity: dict, overwrite: bool) -> bool:
     if different and not overwrite:
         problem = f"the output folder contains another run: {describe(different)}"
         hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
+        if _is_longer(run.identity, identity) and (found := checkpoint_files.checkpoints(run.folder)):
+            hint = f"to continue it, add --resume_from_checkpoint {found[0]} and give another --output_dir"
         raise InputError(problem, where=run.folder, remedy=hint)
     return bool(different)
+
+
+def _is_longer(before: dict, identity: dict) -> bool:
+    """Return whether only the number of steps or epochs is larger, so that a checkpoint can be continued."""
+    now = _with_length_of(before, identity)
+    schedule, earlier = (each.get("schedule") or {} for each in (identity, before))
+    longer = any((schedule.get(name) or 0) > (earlier.get(name) or 0) for name in _LENGTHS)
+    return longer and not differences(before, now)
+
+
+def _with_length_of(before: dict, identity: dict) -> dict:
+    """Return an identity with the number of steps and epochs of an earlier one, which may be continued beyond it.
+
+    (Not where the sequence length changes: in a longer run, at a share of the steps, it would change at others.)
+    """
+    if (before.get("examples") or {}).get("long_seq_length"):
+        return identity
+    lengths = {name: (before.get("schedule") or {}).get(name) for name in _LENGTHS}
+    return {**identity, "schedule": {**(identity.get("schedule") or {}), **lengths}}
 
 
 def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
@@ -386,18 +408,12 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     manifest = checkpoint_files.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     before = manifest.get("identity")  # a Trainer in a program of one's own records none
-    if before:
-        # In a longer run, a sequence length that changes at a share of the steps would change at others
-        same_length = bool((before.get("examples") or {}).get("long_seq_length"))
-        now = identity if same_length else {**identity, "schedule": dict(identity.get("schedule") or {})}
-        for option in () if same_length else ("max_steps", "num_train_epochs"):
-            now["schedule"][option] = (before.get("schedule") or {}).get(option)
-        if different := differences(before, now):
-            raise InputError(
-                f"the checkpoint belongs to another run: {describe(different)}",
-                where=name,
-                remedy="--model_name_or_path begins a new run with its weights",
-            )
+    if before and (different := differences(before, _with_length_of(before, identity))):
+        raise InputError(
+            f"the checkpoint belongs to another run: {describe(different)}",
+            where=name,
+            remedy="--model_name_or_path begins a new run with its weights",
+        )
     return name
 
 

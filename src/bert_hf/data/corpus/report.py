@@ -6,7 +6,7 @@ Each line is a measurement; one that begins with `!` is a problem, and names the
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html.entities import name2codepoint
 from typing import Any
 
@@ -28,31 +28,43 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
 from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
+from bert_hf.data.text.unknown import Unknown, spread, unknown_characters
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
 _DECODED_TOKENS = 300  # of each
+_COMPARED = 20_000  # documents whose sentences are compared
+_MUCH_UNKNOWN = 0.005  # share of the characters (or tokens) that is a problem
+_MUCH_REPEATED = 0.005  # share of the documents
 _LONG = 100_000  # tokens of a mean document that is probably a whole file
 
 
 def corpus_findings(
-    corpus: Any, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str] | None = None
+    corpus: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str] | None = None,
+    *,
+    nsp: bool = True,
+    may_train_vocabulary: bool = True,
 ) -> list[Finding]:
-    """Examines the first window of a corpus: all of it, up to `WINDOW_TOKENS`.
+    """Examine the first window of a corpus: all of it, up to `WINDOW_TOKENS`.
 
     Args:
         corpus: a `Corpus` or a `TextCorpus`.
         texts: the raw text. Without it markup is looked for in decoded tokens.
+        nsp: the text is for next-sentence prediction.
+        may_train_vocabulary: the vocabulary is neither of a checkpoint nor trained on this text.
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(id_count(tokenizer))
 
     findings = [
-        _size(corpus, window, counts),
-        _unknown(counts, tokenizer),
+        _size(corpus, window, counts, may_train_vocabulary),
+        _unknown(counts, tokenizer) if texts is None else _unknown_characters(texts, tokenizer, may_train_vocabulary),
         _repeated_documents(window),
-        _long_documents(window),
-        _one_sentence(window),
+        _shared_sentences(window),
+        _long_documents(window, nsp),
+        _one_sentence(window, nsp),
     ]
     return [*findings, find_markup(texts or _decoded(window, tokenizer))]
 
@@ -88,7 +100,9 @@ def report_lines(
             tokenizer = train_tokenizer(vocabulary_text, **tokenizer_args.training(), log=lines.append)
         yield from (f"  {line}" for line in lines)
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
-    yield from map(str, corpus_findings(corpus, tokenizer, texts))
+    named = tokenizer_args.tokenizer_name is not None
+    findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=named)
+    yield from map(str, findings)
 
     # Whether a pair gives its label away
     if example_args.nsp:
@@ -102,34 +116,51 @@ def report_lines(
 # ---- documents and tokens
 
 
-def _size(corpus: Any, window: Window, counts: np.ndarray) -> Finding:
+def _size(corpus: Any, window: Window, counts: np.ndarray, may_train: bool) -> Finding:
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
     used = (counts > 0).mean()
     text = (
         f"{len(window):,} documents, {window.sentences.sum():,} sentences, {counts.sum():,} tokens{part}; "
         f"{used:.0%} of the {len(counts):,} vocabulary entries occur"
     )
-    return Finding(text, "lower --vocab_size, or train the vocabulary on this text" if used < 0.5 else "")
+    return Finding(
+        text, "leave --tokenizer_name out, to train a vocabulary on this text" if may_train and used < 0.5 else ""
+    )
 
 
 def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     share = float(counts[tokenizer.unk_token_id]) / max(1, counts.sum())
-    remedy = "raise --limit_alphabet, train the vocabulary on this text, or check the encoding"
-    return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
+    remedy = "bert-hf prepare --check true, given the text, shows which characters that loses, and why"
+    return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > _MUCH_UNKNOWN else "")
 
 
-def _long_documents(window: Window) -> Finding:
+def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
+    lost = unknown_characters(texts, tokenizer)
+    share = lost.total() / max(1, sum(len(text) - text.count(" ") for text in spread(texts)))
+    cause = max(lost, key=lost.__getitem__, default=Unknown.OTHERS)
+    remedy = {
+        Unknown.LONG: "put spaces between words (docs/languages.md)",
+        Unknown.CASE: "pass --do_lower_case true",
+        Unknown.OTHERS: "leave --tokenizer_name out, to train a vocabulary on this text, or check the encoding"
+        if may_train
+        else "raise --limit_alphabet and --vocab_size, or check the encoding",
+    }[cause]
+    text = f"{share:.3%} of the characters are unknown" + (f", most of them in {cause.value}" if lost else "")
+    return Finding(text, remedy if share > _MUCH_UNKNOWN else "")
+
+
+def _long_documents(window: Window, nsp: bool) -> Finding:
     longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     mean = window.sizes.mean() if len(window) else 0
     text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest:.1%} of all tokens"
     remedy = "separate documents by blank lines: the B of NOT_NEXT pairs comes from another document"
-    return Finding(text, remedy if longest > 0.5 or mean > _LONG else "")
+    return Finding(text, remedy if nsp and (longest > 0.5 or mean > _LONG) else "")
 
 
-def _one_sentence(window: Window) -> Finding:
+def _one_sentence(window: Window, nsp: bool) -> Finding:
     share = (window.sentences == 1).mean() if len(window) else 0.0
     remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
-    return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
+    return Finding(f"{share:.1%} of the documents have one sentence", remedy if nsp and share > 0.1 else "")
 
 
 def _repeated_documents(window: Window) -> Finding:
@@ -139,7 +170,28 @@ def _repeated_documents(window: Window) -> Finding:
 
     repeated = len(window) - len(seen)
     text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
-    return Finding(text, "prepare with --deduplicate exact (or near)" if repeated else "")
+    much = repeated > _MUCH_REPEATED * len(window)
+    return Finding(text, "bert-hf prepare --deduplicate exact (or near) leaves them out" if much else "")
+
+
+def _shared_sentences(window: Window) -> Finding:
+    """Return how much of the text is in sentences of many documents, such as menus and footers of web pages."""
+    documents = np.linspace(0, len(window) - 1, min(_COMPARED, len(window))).astype(int)
+    many = max(10, len(documents) // 100)
+    tokens, occurs = Counter(), Counter()
+    for document in documents:
+        own = Counter()
+        for sentence in range(window.document_starts[document], window.document_ends[document]):
+            ids = window.ids(sentence, sentence + 1)
+            own[hashlib.blake2b(ids.tobytes(), digest_size=8).digest()] += len(ids)
+        tokens.update(own)
+        occurs.update(own.keys())
+    shared = sum(count for sentence, count in tokens.items() if occurs[sentence] >= many)
+    share = shared / max(1, tokens.total())
+    text = f"{share:.1%} of the text is in sentences that {many:,} or more of {len(documents):,} documents share"
+    return Finding(
+        text, "remove menus, footers and other repeated lines; --deduplicate keeps them" if share > 0.1 else ""
+    )
 
 
 # ---- markup

@@ -4,6 +4,7 @@ A tokenizer and a corpus, which take time to make, are kept in `--cache_dir`.
 """
 
 import contextlib
+import functools
 import heapq
 import os
 import shutil
@@ -24,10 +25,17 @@ from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
+from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of, log_unexpected
 from bert_hf.data.text.readers import KINDS, Piece
-from bert_hf.data.text.sources import Source, TextFile, hub_shards
-from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer, tokenizer_checksum, train_tokenizer
+from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
+from bert_hf.data.text.tokenization import (
+    id_count,
+    load_tokenizer,
+    save_tokenizer,
+    tokenizer_checksum,
+    train_tokenizer,
+)
+from bert_hf.data.text.unknown import unknown_characters
 from bert_hf.errors import InputError, mask_secrets
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -42,10 +50,41 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
-        return [TextFile(path, corpus_args.text_column) for path in expand(files)]
+        join = False if corpus_args.sentence_per_line else corpus_args.join_lines
+        text_files: list[TextFile] = []
+        saved: list[Source] = []
+        for path in expand(files, folders=True):
+            if is_saved_dataset(path):
+                saved += hub_shards(path, None, corpus_args.text_column)
+            else:
+                text_files += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
+        log_unexpected(tuple(file.path for file in text_files))
+        _log_joined(tuple(text_files))
+        return [*group_small_files(text_files), *saved]
     if corpus_args.dataset_name:
         return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
+
+
+@functools.cache
+def _log_joined(files: tuple[TextFile, ...]) -> None:
+    """Log the files whose lines are joined because they break sentences; once for the same files."""
+    widths = {file.name: width for file in files if file.join_lines is None and (width := file.width())}
+    if widths:
+        logger.info(
+            f"{shorten_list(list(widths))}: lines of up to {max(widths.values())} characters break sentences, and are "
+            "joined (--join_lines false keeps them)"
+        )
+
+
+def _files_of(path: str) -> list[str]:
+    """Return the file itself, or all files in a folder and below."""
+    if not os.path.isdir(path):
+        return [path]
+    files = [str(file) for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
+    if not files:
+        raise InputError("the folder contains no files", where=path, remedy="give files or globs")
+    return files
 
 
 def sentence_language(corpus_args: TextArguments) -> str | None:
@@ -153,11 +192,41 @@ def load_or_prepare_corpus(
 
 
 def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
-    """(train, held out): from `--validation_file`, or split off by document."""
-    corpus = load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.train_file)
+    """Return (train, held out): from `--validation_file`, or split off by document.
+
+    Where a checkpoint is only evaluated, held-out text may be the only text: it stands for both.
+    """
+    train_file = corpus_args.train_file
+    if not train_file and not corpus_args.dataset_name:
+        train_file = corpus_args.validation_file
+    corpus = load_or_prepare_corpus(corpus_args, tokenizer, train_file)
     if corpus_args.validation_file:
-        return corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file)
-    return corpus.split(corpus_args.validation_split_percentage)
+        parts = (corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file))
+    else:
+        parts = corpus.split(corpus_args.validation_split_percentage)
+    for part, files in zip(parts, (train_file, corpus_args.validation_file), strict=True):
+        _check_predictable(part, tokenizer, corpus_args, files or train_file)
+    return parts
+
+
+def _check_predictable(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
+) -> None:
+    """Check that there are tokens which can be masked and predicted: special tokens, [UNK] among them, cannot."""
+    counts = corpus.unigram_counts(id_count(tokenizer))
+    counts[tokenizer.all_special_ids] = 0
+    if counts.any():
+        return
+    what, remedy = "no token can be predicted, all are unknown", "use the tokenizer of this text"
+    where = prepared_folder(files)
+    if where is None:
+        inputs = text_sources(corpus_args, files)
+        where = inputs[0].name
+        lost = unknown_characters([piece.text for piece in sample_inputs(inputs, 1_000_000)], tokenizer)
+        if lost:
+            what += f": {max(lost, key=lost.__getitem__).value}"
+            remedy = "bert-hf prepare --check true shows what to do"
+    raise InputError(what, where=where, remedy=remedy)
 
 
 # ---- checks before anything is prepared
@@ -169,7 +238,8 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
         return f"text: the prepared corpus {folder}"
 
     sources = text_sources(text_args, files)
-    local = [source for source in sources if files and not is_url(source.path)]
+    together = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
+    local = [file for files in together for file in files if isinstance(file, TextFile) and not is_url(file.path)]
     for source in local[:: max(1, len(local) // _READ_FILES)]:
         size = 0
         for piece in source.read():
@@ -182,7 +252,8 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
     """Checks the text of a pre-training run, and that it is not held out as well."""
     check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
-    yield check_text(corpus_args, corpus_args.train_file)
+    if corpus_args.train_file or corpus_args.dataset_name or not corpus_args.validation_file:
+        yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.validation_file)
 
@@ -199,10 +270,13 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 
 def _stamp(source: Source) -> list:
     """What detects a changed text: of a file its path, size and modification time, so that it need not be read."""
+    if isinstance(source, SmallFiles):
+        return [_stamp(file) for file in source.files]
     place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
     if isinstance(source, TextFile) and not is_url(place):
         stat = Path(place).stat()
-        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column]
+        joined = [] if source.width() is None else [source.width()]  # else a cache of earlier versions remains valid
+        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined]
     return [[mask_secrets(place), source.checksum()], column]
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
 from bert_hf.data.examples.samplers import MASK, generator
 from bert_hf.data.examples.sentence_pairs import truncate
-from bert_hf.data.text.tokenization import id_count, starts_word
+from bert_hf.data.text.tokenization import InputTemplate, id_count, starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.unpadded_batch import layout_of
@@ -72,8 +72,8 @@ class DataCollatorForPreTraining:
         self.max_seq_length = max_seq_length or tokenizer.model_max_length
 
         # Looked up once: looked up for every example, they were an eighth of the loader's time.
-        self._cls = np.array([tokenizer.cls_token_id])
-        self._sep = np.array([tokenizer.sep_token_id])
+        self._template = InputTemplate(tokenizer)
+        self._specials = [self._template.special_tokens(pair) for pair in (False, True)]
         self._mask = cast(int, tokenizer.mask_token_id)
         self._starts_word = starts_word(tokenizer) if whole_word_mask else None
         self._special = np.zeros(id_count(tokenizer), dtype=bool)
@@ -102,16 +102,12 @@ class DataCollatorForPreTraining:
         return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
 
     def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """[CLS] A [SEP] B [SEP], truncated, and its token types."""
+        """Return [CLS] A [SEP] B [SEP], truncated, and its token types, or what else the tokenizer's template says."""
         a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
-        specials = 3 if len(b) else 2
-        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
-
-        second = [b, self._sep] if len(b) else []
-        ids = np.concatenate([self._cls, a, self._sep, *second])
-        segments = np.zeros(len(ids), dtype=np.int64)
-        segments[len(a) + 2 :] = 1
-        return ids, segments
+        pair = len(b) > 0
+        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - self._specials[pair], rng)
+        joined = self._template.join(a.tolist(), b.tolist() if pair else None)
+        return np.array(joined.input_ids, np.int64), np.array(joined.token_type_ids, np.int64)
 
     def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""

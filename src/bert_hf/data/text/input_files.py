@@ -1,21 +1,53 @@
 """Finds and opens input files: expands paths, URLs and globs, tells the kind of a file, decompresses it."""
 
+import bz2
 import contextlib
+import functools
 import glob
 import gzip
 import io
+import json
 import lzma
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import fsspec
+import pyarrow as pa
 
 from bert_hf.config.files import check_input_file
+from bert_hf.console import logger, shorten_list
+from bert_hf.data.text.mails import is_mail
 from bert_hf.errors import InputError, first_line
 
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+
+def _open_zstd(file: Any, _: str) -> Any:
+    raw = pa.PythonFile(file) if hasattr(file, "read") else pa.OSFile(os.fspath(file))
+    return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))  # pyright: ignore[reportArgumentType]
+
+
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd}
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}  # first bytes
+_UNREADABLE = {
+    b"PK\x03\x04": "a zip archive, or a document in one (.docx, .xlsx, .odt, .epub)",
+    b"%PDF": "a PDF",
+    b"\xd0\xcf\x11\xe0": "a document of an old Office",
+    b"SQLite format 3": "a database",
+}
+_HEAD = 1 << 14  # bytes that tell the kind of a file
+_KIND_NAMES = {
+    ".eml": "a mail",
+    ".mbox": "mails",
+    ".wiki": "articles of WikiExtractor",
+    ".jsonl": "JSON lines",
+    ".json": "JSON",
+    ".parquet": "Parquet",
+}
+MAILS = (".eml", ".mbox")  # kinds of mails, whatever their names
+ARTICLES = ".wiki"  # kind of WikiExtractor's files: <doc …> lines around each article
+DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
 _REMEDY = "check the path (globs need quotes)"
 
 
@@ -105,16 +137,94 @@ def path_without_query(path: str | Path) -> Path:
     return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
 
 
+def _suffix(path: str | Path) -> str:
+    return path_without_query(path).suffix.lower()
+
+
 def compression(path: str | Path) -> str | None:
-    """`.gz`, `.xz` or None."""
-    suffix = path_without_query(path).suffix.lower()
-    return suffix if suffix in _OPENERS else None
+    """Return `.gz`, `.xz`, `.bz2`, `.zst` or None: by the first bytes of a file, by the name of a URL."""
+    suffix = _suffix(path)
+    if not os.path.isfile(path):
+        return suffix if suffix in _OPENERS else None
+    return _compression_by_content(str(path), os.stat(path).st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=100_000)  # of many small files, each is opened several times
+def _compression_by_content(path: str, _: int) -> str | None:
+    with open(path, "rb") as file:
+        first = file.read(8)
+    return next((kind for magic, kind in _COMPRESSED.items() if first.startswith(magic)), None)
+
+
+def named_kind(path: str | Path) -> str:
+    """Return the suffix before that of a compression: `.txt`, `.jsonl`, …"""
+    plain = path_without_query(path)
+    return (Path(plain.stem) if plain.suffix.lower() in _OPENERS else plain).suffix.lower()
 
 
 def kind_of(path: str | Path) -> str:
-    """The suffix before that of a compression: `.txt`, `.jsonl`, …"""
-    plain = path_without_query(path)
-    return (Path(plain.stem) if compression(path) else plain).suffix.lower()
+    """Return the kind of a file as a suffix: by its first kilobytes where they tell it, else by its name.
+
+    Raises:
+        InputError: it is a kind of document that is not read, such as a PDF.
+    """
+    named = named_kind(path)
+    if not os.path.isfile(path):
+        return named
+    return _kind_by_content(str(path), named, os.stat(path).st_mtime_ns) or named
+
+
+@functools.lru_cache(maxsize=100_000)
+def _kind_by_content(path: str, named: str, _: int) -> str | None:
+    """Return the kind of a file whose content tells it."""
+    try:
+        with open_bytes(path) as file:
+            head = file.read(_HEAD)
+    except DAMAGED:  # reported where it is read
+        return None
+    for magic, what in _UNREADABLE.items():
+        if head.startswith(magic):
+            raise InputError(f"{what}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
+
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    if named in (".json", ".jsonl"):
+        return None
+    if is_mail(head):
+        return ".mbox" if head.startswith(b"From ") else ".eml"
+    if text.startswith(b"<doc ") and b">" in text.partition(b"\n")[0]:
+        return ARTICLES
+    if text.startswith(b"[") and text[1:].lstrip().startswith(b"{"):
+        return ".json"
+    return ".jsonl" if text.startswith(b"{") and _are_objects(text) else None
+
+
+def _are_objects(text: bytes) -> bool:
+    """Return whether the first three lines are JSON objects; the last line may be cut off."""
+    lines = [line for line in text.split(b"\n")[:4] if line.strip()]
+    try:
+        objects = [json.loads(line) for line in lines[: max(1, min(3, len(lines) - 1))]]
+    except ValueError:
+        return False
+    return all(isinstance(each, dict) for each in objects)
+
+
+@functools.cache
+def log_unexpected(files: tuple[str, ...]) -> None:
+    """Log the files that are read as another kind than their names say; once for the same files."""
+    others: dict[str, list[str]] = {}
+    for path in files:
+        if not is_url(path):
+            suffix, packed = _suffix(path), compression(path)
+            kind = kind_of(path)
+            found = [] if kind == named_kind(path) else [_KIND_NAMES.get(kind, kind)]
+            if packed != (suffix if suffix in _OPENERS else None):
+                found.append(f"compressed as {packed}" if packed else "not compressed")
+            if found:
+                others.setdefault(", ".join(found), []).append(Path(path).name)
+    for found, names in others.items():
+        logger.info(f"{shorten_list(names)}: {found}, as the content shows, and read as such")
 
 
 def open_bytes(path: str | Path) -> BinaryIO:

@@ -5,19 +5,17 @@ A document is one `Piece` or several, of at most `PIECE` characters each, howeve
 
 import codecs
 import io
-import lzma
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_hf.config.files import decode_utf8
-from bert_hf.data.text.input_files import compression, open_bytes
+from bert_hf.data.text.input_files import ARTICLES, DAMAGED, MAILS, compression, kind_of, open_bytes
+from bert_hf.data.text.mails import mail_text, split_mbox
 from bert_hf.errors import InputError
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet", ".csv", ".tsv")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
-DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
 
 
 class Piece(NamedTuple):
@@ -109,8 +107,22 @@ def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
     return text[:-2] + "\n" if text.endswith("\r\n") else text
 
 
+def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
+    """Yield the text of a file that is one document: its lines, or each mail in it, decoded."""
+    if kind_of(path) not in MAILS:
+        yield "\n".join(line for _, line in read_lines(path, encoding))
+        return
+    try:
+        with open_bytes(path) as file:
+            mails = split_mbox(file) if kind_of(path) == ".mbox" else [file.read()]
+            yield from map(mail_text, mails)
+    except DAMAGED as error:
+        raise InputError(f"cannot be read: {error}", where=path, remedy="check the file") from None
+
+
 def read_plain(path: str) -> Iterator[Piece]:
-    """Documents are separated by blank lines."""
+    """Yield documents that are separated by blank lines or, in a file of WikiExtractor, by its <doc …> lines."""
+    articles = kind_of(path) == ARTICLES
     pending = []  # parts of the current document that are not yielded yet
     size = 0  # characters pending
     begun = False  # the current document has text, pending or yielded
@@ -118,7 +130,10 @@ def read_plain(path: str) -> Iterator[Piece]:
 
     for number, column, raw, ends in _raw_lines(path, PIECE):
         part = _decode(raw, path, number, column)
-        blank = blank and not part.strip()
+        mark = articles and column == 0 and part.startswith(("<doc ", "</doc>"))
+        if articles and not mark and not part.strip():
+            continue
+        blank = mark or (blank and not part.strip())
         if not blank:
             if size + len(part) > PIECE and pending:
                 yield Piece("".join(pending), False)

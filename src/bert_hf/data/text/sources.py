@@ -5,35 +5,44 @@ it, and `read()`, which yields its documents in order, as `Piece`s. Sources are 
 """
 
 import contextlib
+import functools
 import json
+import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import fsspec
 
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.input_files import ARTICLES, access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.line_breaks import join_lines, wrap_width
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError
 
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
+_HEAD = 1 << 16  # characters that tell whether a text is wrapped
+_FEW_FILES = 100  # so many small files do not share shards
+_SMALL, _SHARED, _MOST_FILES = 1 << 20, 1 << 23, 2000  # bytes of a small file; bytes and files that share a shard
+_SPLIT_REMEDY = "give the folder of one split, which has state.json"
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
+    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv, mails; also compressed), or the URL of one (fsspec).
 
-    In plain text blank lines separate documents; elsewhere each row is a document (see `tables`).
+    In plain text blank lines separate documents; elsewhere each row or mail is a document (see `tables`).
     """
 
     path: str
     text_column: str | None = None
+    join_lines: bool | None = None  # lines that break sentences; None: where the beginning of the text is wrapped
 
     @property
     def name(self) -> str:
@@ -44,20 +53,96 @@ class TextFile:
         """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
         with access_errors(self.path):
             if not is_url(self.path):
-                return file_checksum(self.path)
+                of_file, width = file_checksum(self.path), self.width()
+                return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
 
             system, path = fsspec.url_to_fs(self.path)
             info = {re.sub("[-_]", "", key.lower()): str(value) for key, value in system.info(path).items()}
             return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
+    def width(self) -> int | None:
+        """Return the width of lines that are joined (0: lines of any width); None: they are not joined."""
+        if self.join_lines is not None:
+            return 0 if self.join_lines else None
+        if is_url(self.path):
+            return None
+        status = os.stat(self.path)
+        return _wrap_width(self, status.st_size, status.st_mtime_ns)
+
     def read(self) -> Iterator[Piece]:
-        """Its documents."""
+        """Yield its documents."""
+        width = self.width()
+        for piece in self.read_as_it_stands():
+            yield piece if width is None else piece._replace(text=join_lines(piece.text, width))
+
+    def read_as_it_stands(self) -> Iterator[Piece]:
+        """Yield its documents with the line breaks of the file."""
         with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
-            if kind_of(self.path) in (".txt", ""):
+            kind = kind_of(self.path)
+            if kind in (".txt", "", ARTICLES):
                 yield from read_plain(self.path)
                 return
             for text in read_texts(self.path, self.text_column):
                 yield from cut_pieces(text)
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """Small files that are one source, so that they share a shard: each shard costs time and space of its own."""
+
+    files: tuple[TextFile, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the first and the last file, and the number of files."""
+        return f"{self.files[0].name} … {self.files[-1].name} ({len(self.files):,} files)"
+
+    @property
+    def text_column(self) -> str | None:
+        """The column of the text in each file."""
+        return self.files[0].text_column
+
+    def checksum(self) -> str:
+        """SHA-256 of the names and checksums of the files."""
+        return text_checksum("\n".join(f"{file.name} {file.checksum()}" for file in self.files))
+
+    def read(self) -> Iterator[Piece]:
+        """Yield the documents of the files; none goes on in the next file."""
+        for file in self.files:
+            yield from file.read()
+
+
+def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
+    """Return the files in order, consecutive small ones as one source, where there are more than `_FEW_FILES`."""
+    sizes = [_SMALL if is_url(file.path) else os.stat(file.path).st_size for file in files]
+    if sum(size < _SMALL for size in sizes) <= _FEW_FILES:
+        return list(files)
+
+    sources: list[TextFile | SmallFiles] = []
+    group: list[TextFile] = []
+    total = 0
+    for file, size in zip(files, sizes, strict=True):
+        if group and (size >= _SMALL or total >= _SHARED or len(group) >= _MOST_FILES):
+            sources.append(SmallFiles(tuple(group)))
+            group, total = [], 0
+        if size >= _SMALL:
+            sources.append(file)
+        else:
+            group.append(file)
+            total += size
+    return [*sources, SmallFiles(tuple(group))] if group else sources
+
+
+@functools.lru_cache(maxsize=100_000)
+def _wrap_width(file: TextFile, size: int, changed: int) -> int | None:
+    """Return the width at which the beginning of a file is wrapped."""
+    head, read = [], 0
+    for piece in file.read_as_it_stands():
+        head.append(piece.text)
+        read += len(piece.text)
+        if read > _HEAD:
+            break
+    return wrap_width(head)
 
 
 @dataclass(frozen=True)
@@ -73,12 +158,16 @@ class HubShard:
     @property
     def name(self) -> str:
         """Dataset and number of the shard."""
-        return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
+        dataset = Path(self.dataset).name if is_saved_dataset(self.dataset) else self.dataset
+        return f"{dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
     def checksum(self) -> str:
         """SHA-256 of the shard's name and the dataset's revision."""
         import huggingface_hub
 
+        if is_saved_dataset(self.dataset):
+            files = sorted(Path(self.dataset).rglob("*.arrow"))
+            return text_checksum(" ".join([self.name, *map(file_checksum, files)]))
         with access_errors(self.dataset, _HUB_REMEDY):
             revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
         return text_checksum(f"{self.name} {revision}")
@@ -93,12 +182,31 @@ class HubShard:
                     yield from cut_pieces(text)
 
 
-Source = TextFile | HubShard | Documentation
+Source = TextFile | SmallFiles | HubShard | Documentation
+
+
+def is_saved_dataset(folder: str) -> bool:
+    """Return whether `save_to_disk` wrote the folder, of a `Dataset` or of a `DatasetDict`."""
+    return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def _load_saved(folder: str) -> dict[str, Any]:
+    """Return the splits of a folder that `save_to_disk` wrote; a `Dataset` is the split `train`."""
+    import datasets
+
+    loaded = datasets.load_from_disk(folder)
+    splits: Any = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
+    return dict(splits)
 
 
 def _load_streaming(dataset: str, config: str | None):
     import datasets
 
+    if is_saved_dataset(dataset):
+        splits = _load_saved(dataset)
+        if "train" not in splits:
+            raise InputError(f"no split 'train'; its splits: {', '.join(splits)}", where=dataset, remedy=_SPLIT_REMEDY)
+        return splits["train"].to_iterable_dataset()
     return datasets.load_dataset(dataset, config, split="train", streaming=True)
 
 
@@ -115,7 +223,8 @@ def hub_rows(
     loaded: Any = dataset
     if isinstance(dataset, str):
         with access_errors(dataset, _HUB_REMEDY):
-            loaded = cast(Any, datasets.load_dataset(dataset, config))
+            saved = is_saved_dataset(dataset)
+            loaded = _load_saved(dataset) if saved else cast(Any, datasets.load_dataset(dataset, config))
     name = dataset if isinstance(dataset, str) else "dataset"
     if "train" not in loaded or not len(loaded["train"]):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"

@@ -1,17 +1,21 @@
-"""Reads tables (.csv .tsv .jsonl .json .parquet, also .gz or .xz, local or behind a URL) row by row.
+"""Reads tables (.csv .tsv .jsonl .json .parquet, also compressed, local or behind a URL) row by row.
 
 Pre-training and fine-tuning read tables by these rules:
 
-separator   A .csv has commas, or semicolons if its first line has more of them; a .tsv (or .txt) has tabs.
+separator   The one by which most lines have the same number of fields, two or more: tab, |, semicolon or comma;
+            Excel's first line `sep=;` names it. Else commas in a .csv, tabs in a .tsv (or .txt).
 quotes      A .csv follows RFC 4180. So does a .tsv, unless one of its lines breaks these rules: then quotes are text.
+mails       A file of mails has one row for each, whose column `text` has subject and body.
 header      The first row, unless the table has two columns and the first row's label occurs again.
 columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
 """
 
+import ast
 import contextlib
 import csv
 import itertools
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,14 +25,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import parse_json, whole_text
-from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
-from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines
+from bert_hf.console import shorten_list
+from bert_hf.data.text.input_files import (
+    DAMAGED,
+    MAILS,
+    access_errors,
+    compression,
+    expand,
+    is_url,
+    kind_of,
+    open_bytes,
+)
+from bert_hf.data.text.readers import KINDS, PIECE, read_documents, read_lines
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 
 TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
 LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
+_DIALECT_LINES = 1000  # that choose the separator
 _JSON_HINT = "write one JSON object per line"
 
 _Numbered = tuple[int | None, dict[str, Any]]  # line (or number) and values of a row
@@ -59,34 +74,53 @@ class Row(NamedTuple):
 
 
 def read_rows(
-    path: str, encoding: str | None = None, like: Sequence[str] = (), class_names: bool = True
+    path: str,
+    encoding: str | None = None,
+    like: Sequence[str] = (),
+    class_names: bool = True,
+    *,
+    separator: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """The rows of a table, one at a time.
+    """Yield the rows of a table, one at a time.
 
     Args:
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
         like: the columns of another file. If there are two, a file of two columns with other names has no header.
         class_names: of a Parquet file that `datasets` wrote, the names of classes in place of their numbers.
+        separator: between the fields of a .csv or .tsv file, "tab" or one character; None: found in the file.
+        columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, and
+            none of these names.
     """
     kind, where = kind_of(path), mask_secrets(path)
     if kind == ".parquet":
         numbered = _parquet_rows(path, class_names=class_names)
     elif kind in _JSON:
         numbered = _json_rows(path, encoding)
+    elif kind in MAILS:
+        numbered = enumerate(({"text": text} for text in read_documents(path)), 1)
     elif kind in (".csv", *_TABS):
-        numbered = _separated_rows(path, kind, encoding, like)
+        numbered = _separated_rows(path, kind, encoding, like, separator, columns)
     else:
-        raise InputError(f"unknown kind {kind!r}", where=where, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
+        remedy = f"use {' '.join(KINDS)}, also .gz .xz .bz2 or .zst"
+        raise InputError(f"unknown kind {kind!r}", where=where, remedy=remedy)
     return (Row(values, where, line) for line, values in numbered)
 
 
-def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str] = ()) -> list[Row]:
-    """The rows of small tables, in the order of the files (paths, globs, URLs)."""
+def file_rows(
+    files: list[str],
+    encoding: str | None = None,
+    like: Sequence[str] = (),
+    *,
+    separator: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> list[Row]:
+    """Return the rows of small tables, in the order of the files (paths, globs, URLs); see `read_rows`."""
     rows: list[Row] = []
     for path in expand(files):
         before = len(rows)
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows += read_rows(path, encoding, like)
+            rows += read_rows(path, encoding, like, separator=separator, columns=columns)
         if len(rows) == before:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
     return rows
@@ -114,22 +148,37 @@ def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool =
             yield text
 
 
-def list_cell(value: Any) -> list | None:
-    """Return a list, or the one that a cell of a .csv file holds as JSON, as `predict` writes it; else None."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        with contextlib.suppress(json.JSONDecodeError):
-            value = json.loads(value)
-    return value if isinstance(value, list) else None
-
-
 def text_of(row: Row, column: str) -> str | None:
     """The text in a column; None for null."""
-    value = row.values.get(column, 0)
+    if column not in row.values:
+        remedy = f"{did_you_mean(column, row.values)}pass --text_column, one of: {', '.join(row.values)}"
+        raise row.error(f"no column {column!r}", remedy)
+    value = row.values[column]
     if isinstance(value, str):
         return whole_text(value)
-    if value is not None:
-        remedy = f"{did_you_mean(column, row.values)}pass --text_column, one of: {', '.join(row.values)}"
-        raise row.error(f"no text in column {column!r}", remedy)
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        what = f"an object with {shorten_list(list(value))}"
+    else:
+        what = f"a list of {len(value)}" if isinstance(value, list) else f"the number {value}"
+    raise row.error(f"column {column!r} holds {what}, not text", "write the text as a string in a column of its own")
+
+
+def list_cell(value: Any) -> list | None:
+    """Return the list that a cell holds, itself or as the text of a CSV file: `["a", "b"]` or `['a', 'b']`."""
+    if isinstance(value, list):
+        return value
+    if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
+        return None
+    try:
+        parsed = ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return parsed if isinstance(parsed, list) else None
 
 
 # ---- columns
@@ -161,16 +210,29 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
 # ---- separated fields
 
 
-def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[str]) -> Iterator[_Numbered]:
-    separator, quoted = "\t", True
-    if kind in _TABS:
-        quoted = _quotes_are_quoting(path, encoding)
-    else:
-        first_line = next((line for _, line in read_lines(path, encoding)), "")
-        separator = ";" if first_line.count(";") > first_line.count(",") else ","
+def _separated_rows(
+    path: str,
+    kind: str,
+    encoding: str | None,
+    like: Sequence[str],
+    separator: str | None,
+    columns: Sequence[str] | None,
+) -> Iterator[_Numbered]:
+    lines = [line for _, line in itertools.islice(read_lines(path, encoding), _DIALECT_LINES)]
+    named = re.fullmatch("sep=(.)", lines[0]) if lines else None  # as Excel reads and some exports write it
+    mark = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    mark = mark or (named[1] if named else _choose_separator(lines, kind))
+    quoted = kind not in _TABS or _quotes_are_quoting(path, encoding, mark)
 
-    names = _names_without_header(_fields(path, separator, quoted, encoding), like)
-    rows = _fields(path, separator, quoted, encoding)
+    def numbered_fields() -> Iterator[tuple[int, list[str]]]:
+        return itertools.islice(_fields(path, mark, quoted, encoding), int(named is not None), None)
+
+    _, first = next(numbered_fields(), (1, []))
+    if columns and len(first) == len(columns) and not set(first) & set(columns):
+        names = list(columns)
+    else:
+        names = _names_without_header(numbered_fields(), like)
+    rows = numbered_fields()
     if not names:
         line, names = next(rows, (1, []))
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
@@ -181,9 +243,25 @@ def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[s
 
     for line, fields in rows:
         if len(fields) != len(names):
-            what = f"{len(fields)} fields instead of {len(names)}"
-            raise InputError(what, where=path, line=line, remedy="fix the row")
+            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(mark, repr(mark))
+            what = f"{len(fields)} fields between {between} instead of {len(names)}"
+            raise InputError(what, where=path, line=line, remedy="fix the row, or pass --separator")
         yield line, dict(zip(names, fields, strict=True))
+
+
+def _choose_separator(lines: list[str], kind: str) -> str:
+    """Return the separator by which most lines have the same number of fields, if that is two or more.
+
+    Of several the one that is rarest in prose: semicolons separate `1,3;2,0`.
+    """
+    chosen, most = ("\t" if kind in _TABS else ","), 0.5
+    for separator in "\t|;,":
+        rows = [line.split(separator) for line in lines] if kind in _TABS else csv.reader(lines, delimiter=separator)
+        widths = Counter(map(len, filter(None, rows)))
+        share = max((count for width, count in widths.items() if width > 1), default=0) / max(1, widths.total())
+        if share > most:
+            chosen, most = separator, share
+    return chosen
 
 
 def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
@@ -212,12 +290,12 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
     return ["label", "text"] if text else ["text", "label"]
 
 
-def _quotes_are_quoting(path: str, encoding: str | None) -> bool:
+def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool:
     """Whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not."""
     with_quotes = (line for _, line in read_lines(path, encoding) if '"' in line)
     try:
         for line in with_quotes:
-            next(csv.reader([line], delimiter="\t", strict=True))
+            next(csv.reader([line], delimiter=separator, strict=True))
     except csv.Error:
         return False
     return True

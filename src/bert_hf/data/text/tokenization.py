@@ -1,5 +1,6 @@
 """Trains, saves, loads and checks WordPiece tokenizers."""
 
+import functools
 import itertools
 import json
 import os
@@ -11,23 +12,28 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import read_input_text
-from bert_hf.console import progress
+from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.writing_systems import choose_accents, count_characters
 from bert_hf.errors import InputError, first_line
-from bert_hf.models.loading import find_tokenizer
+from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")  # as saved
 MAX_LENGTH = 512  # positions of the published models
 _BATCH = 1000  # texts given to the trainer at a time
 _ALPHABET = 1000  # characters of a trained vocabulary, if they are enough
+_FEW = 0.04  # share of a vocabulary's pieces that tells nothing: cased ones have a quarter and more with capitals
+_NORMALIZER_KEYS = {  # option of BertTokenizer → key of the normalizer in tokenizer.json
+    "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"
+}  # fmt: skip
 _COVERED = 0.9995  # share of a text's characters for which they should be enough
 
 
@@ -149,10 +155,10 @@ def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Saves the tokenizer as stock transformers does, and before it a WordPiece vocabulary as older tools read it."""
+    """Save the tokenizer as stock transformers does, and before it the vocab.txt that transformers 4 reads."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(backend(tokenizer).model, WordPiece):
+    if tokenizer.is_fast and isinstance(backend(tokenizer).model, WordPiece):
         pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
         lines = [pieces.get(number, "") for number in range(max(pieces) + 1)]  # "": of an id that no piece has
         (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -163,41 +169,66 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> No
 def load_tokenizer(
     name_or_path: str | Path,
     *,
-    do_lower_case: bool = True,
+    do_lower_case: bool | None = None,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
+    model: str | Path | None = None,
 ) -> PreTrainedTokenizerBase:
-    """A tokenizer from a folder, a Hub id or a bare `vocab.txt`.
+    """Load a tokenizer from a folder, a Hub id or a bare `vocab.txt`.
 
-    The options apply to the last only; a saved tokenizer has its own.
+    Its files say how text is normalised, or else the options say it, or else the vocabulary: with capitals in it text
+    is read as cased, and a line says so.
+
+    Args:
+        model: the checkpoint that the tokenizer is for; its own tokenizer must give the ids the same meaning.
 
     Raises:
-        InputError: there is no tokenizer or none that BERT can use, or a saved one that contradicts an option which is
-            not the default.
+        InputError: there is no tokenizer or none that BERT can use; its files contradict an option which is not the
+            default; or its ids mean other pieces than those of the model.
     """
     path = Path(name_or_path)
+    given = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
     if os.path.lexists(path) and not path.is_dir():
+        vocabulary = _read_vocabulary(path)
+        options = _normalization_by_vocabulary(vocabulary, path, given)
         tokenizer = BertTokenizer(
-            vocab=_read_vocabulary(path),
-            do_lower_case=do_lower_case,
-            strip_accents=strip_accents,
-            tokenize_chinese_chars=tokenize_chinese_chars,
-            model_max_length=MAX_LENGTH,
+            vocab=vocabulary, tokenize_chinese_chars=tokenize_chinese_chars, model_max_length=MAX_LENGTH, **options
         )
+        check_tokenizer(tokenizer, where=path)
     else:
-        tokenizer = _load_saved(name_or_path)
+        tokenizer = _load_saved(name_or_path, given)
         check_tokenizer(tokenizer, where=path)
         _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
 
-    check_tokenizer(tokenizer, where=path)
+    if model is not None and str(model) != str(name_or_path):
+        _check_same_pieces(tokenizer, name_or_path, model)
     return tokenizer
 
 
-def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
-    """A tokenizer that transformers saved, from a folder or the Hub."""
+def _load_saved(name_or_path: str | Path, given: dict[str, bool | None]) -> PreTrainedTokenizerBase:
+    """Load a tokenizer that transformers saved, from a folder or the Hub."""
     folder = find_tokenizer(name_or_path)
+    config = read_safe_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+    rust = read_safe_json(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
+    loader: Any = AutoTokenizer
+    options: dict[str, Any] = {}
+
+    # transformers takes whatever tokenizer_config.json leaves out for lower case, also where tokenizer.json says more
+    kind = rust.get("model", {}).get("type", "WordPiece")
+    if config.get("tokenizer_class") in (None, "BertTokenizer", "BertTokenizerFast") and kind == "WordPiece":
+        loader = BertTokenizer
+        normalizer = rust.get("normalizer") or {}
+        if normalizer.get("type") == "BertNormalizer":
+            options = {option: normalizer.get(key) for option, key in _NORMALIZER_KEYS.items()}
+        elif not rust and "do_lower_case" not in config:
+            options = _normalization_by_vocabulary(_read_vocabulary(folder / "vocab.txt"), name_or_path, given)
+        options = {option: value for option, value in options.items() if option not in config}
+    elif not config:
+        what = f"{TOKENIZER_CONFIG} is missing, which names the special tokens of this {kind} tokenizer"
+        raise InputError(what, where=name_or_path, remedy="copy all files of the tokenizer")
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+        tokenizer = loader.from_pretrained(str(folder), trust_remote_code=False, **options)
     except Exception as error:  # the Rust library raises no narrower class
         raise InputError(
             f"cannot load a tokenizer: {first_line(error)}",
@@ -209,17 +240,62 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def _normalization_by_vocabulary(
+    vocabulary: dict[str, int], where: str | Path, given: dict[str, bool | None]
+) -> dict[str, Any]:
+    """Return the options of a tokenizer whose files have only a vocabulary: as given, else as most pieces occur.
+
+    A lower-case vocabulary may have some pieces that cannot occur: SciBERT's has Ω and 433 with accents of 31,090.
+    """
+    words = [piece.removeprefix("##") for piece in vocabulary]  # not [CLS], nor <S> of Google's Chinese one
+    letters = [word for word in words if word.isalpha()]
+    capitals = sum(word != word.lower() for word in letters)
+    cased = capitals > _FEW * len(letters)
+    lower = given["do_lower_case"] if given["do_lower_case"] is not None else not cased
+    if cased:
+        reading = "lower-cased, so that they cannot occur" if lower else "read as cased"
+        _log_once(f"tokenizer {where}: {capitals:,} of {len(words):,} pieces have capitals; text is {reading}")
+
+    strip = given["strip_accents"]
+    if strip is None and lower:
+        stripped = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+        accents = sum(word != stripped.normalize_str(word) for word in words)
+        if accents > _FEW * len(words):
+            strip = False
+            _log_once(f"tokenizer {where}: {accents:,} of {len(words):,} pieces have accents; text keeps them")
+    return {"do_lower_case": lower, "strip_accents": strip}
+
+
+@functools.cache
+def _log_once(line: str) -> None:
+    """Log a line unless this process has logged it: a command may load a tokenizer twice, to check and to run."""
+    logger.info(line)
+
+
+def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, model: str | Path) -> None:
+    """Check that each id means the same piece as in the model's own tokenizer; replaced `[unusedN]` do not count."""
+    try:
+        own = _load_saved(model, {"do_lower_case": None, "strip_accents": None}).get_vocab()
+    except InputError:  # it has none
+        return
+    pieces = {number: piece for piece, number in own.items() if not piece.startswith("[unused")}
+    compared = {piece: pieces[number] for piece, number in tokenizer.get_vocab().items() if number in pieces}
+    if other := sum(piece != meant for piece, meant in compared.items()):
+        what = f"{other:,} of {len(compared):,} ids mean another piece than in the tokenizer of {model}"
+        raise InputError(what, where=where, remedy="leave --tokenizer_name out: the checkpoint has its own")
+
+
 def _check_normalization(
-    tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
+    tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool | None, strip: bool | None, chinese: bool
 ) -> None:
-    """Rejects options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)"""
+    """Reject options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)"""
     normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return
 
     saved_strip = normalizer["lowercase"] if normalizer["strip_accents"] is None else normalizer["strip_accents"]
     contradicted = {
-        "do_lower_case": not lower and normalizer["lowercase"],
+        "do_lower_case": lower not in (None, normalizer["lowercase"]),
         "strip_accents": strip not in (None, saved_strip),
         "tokenize_chinese_chars": not chinese and normalizer["handle_chinese_chars"],
     }
@@ -230,8 +306,12 @@ def _check_normalization(
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """piece → id, the number of its line."""
-    lines = read_input_text(path).removesuffix("\n").split("\n")
+    """Return piece → id, the number of its line."""
+    text = read_input_text(path)
+    if text.lstrip().startswith("{"):
+        hint = "give the folder that has it with tokenizer_config.json, or a vocab.txt"
+        raise InputError("a JSON file, not a vocabulary of one piece per line", where=path, remedy=hint)
+    lines = text.removesuffix("\n").split("\n")
     vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(lines)}
     if missing := [special for special in SPECIALS if special not in vocabulary]:
         raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one per line")

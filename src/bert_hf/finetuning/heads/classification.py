@@ -95,7 +95,7 @@ class ClassificationHead(Head):
         A file is one row in a folder, and where the model was trained on a folder; else each line of it.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        for row in file_texts(path, encoding, self._names, self.whole_files):
+        for row in file_texts(path, encoding, self._names, self.whole_files, self.given.get("separator")):
             self._names = self._names or tuple(row.values)
             yield row
 

@@ -35,7 +35,7 @@ class FillMaskHead(Head):
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None):
-        yield from file_texts(path, encoding)
+        yield from file_texts(path, encoding, separator=self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "ignored") -> LabelledTexts:
         columns = Columns(self.option("text_column"), self.option("text_pair_column"))

@@ -96,7 +96,7 @@ class Head(ABC):
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         """Yield the rows of a file as they stand in it: by default of a table."""
-        yield from read_rows(path, encoding)
+        yield from read_rows(path, encoding, separator=self.given.get("separator"))
 
     @abstractmethod
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> Rows:

@@ -40,7 +40,7 @@ class QuestionAnsweringHead(Head):
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
-        yield from question_rows(path, encoding)
+        yield from question_rows(path, encoding, self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[Question]:
         return questions_of_rows(rows, answers_are=labels)

@@ -56,7 +56,7 @@ class TokenClassificationHead(Head):
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
-        yield from read_tagged_file(path, self.labels, encoding)
+        yield from read_tagged_file(path, self.labels, encoding, self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> TaggedSentences:
         column = self.option("text_column")

@@ -29,7 +29,7 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """The rows that are to be split."""
     columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
     columns = columns._replace(labels=tuple(split_args.label_columns or ()))
-    kinds = split_args.label_separator, split_args.problem_type
+    kinds = split_args.label_separator, split_args.problem_type, split_args.separator
     rows = read_labelled(split_args.train_file or [], columns, split_args.encoding, *kinds)
 
     if split_args.problem_type == REGRESSION:

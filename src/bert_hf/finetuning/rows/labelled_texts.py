@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert_hf.console import logger, shorten_list
-from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import KINDS, read_lines
+from bert_hf.data.text.input_files import MAILS, expand, kind_of
+from bert_hf.data.text.readers import KINDS, read_documents, read_lines
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, list_cell, read_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
 
@@ -221,8 +221,9 @@ def read_labelled(
     files: list[str],
     named: Columns | None = None,
     encoding: str | None = None,
-    separator: str | None = None,
+    label_separator: str | None = None,
     problem_type: str | None = None,
+    separator: str | None = None,
 ) -> LabelledTexts:
     """Read labelled texts from tables and from folders with a subfolder of text files for each class.
 
@@ -234,30 +235,37 @@ def read_labelled(
     for path in expand(files, folders=True):
         names = tuple(rows[0].values) if rows else named.names  # a later file may lack the header of the first
         before = len(rows)
-        rows += file_texts(path, encoding, names)
+        rows += file_texts(path, encoding, names, separator=separator)
         if len(rows) == before:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
-    return without_empty(labelled_rows(rows, named, "needed", separator, problem_type))
+    return without_empty(labelled_rows(rows, named, "needed", label_separator, problem_type))
 
 
 def file_texts(
-    path: str, encoding: str | None = None, names: tuple[str, ...] = (), whole: bool = False
+    path: str,
+    encoding: str | None = None,
+    names: tuple[str, ...] = (),
+    whole: bool = False,
+    separator: str | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a table, the lines of a plain text, or the texts of a folder's files.
+    """Yield the rows of a table, the lines of a plain text, or the texts of a folder's files; each mail is a text.
 
     Args:
         names: the columns of another file, which this one has, too, if it lacks a header.
         whole: a plain text is one row, as each file of a folder is.
+        separator: between the fields of a table, see `read_rows`.
     """
-    is_plain = Path(path).is_dir() or kind_of(path) not in (*_TABLES, ".tsv")
     if Path(path).is_dir():
         yield from _folder_rows(Path(path), encoding)
-    elif is_plain and whole:
-        yield _whole_file(Path(path), encoding)
-    elif is_plain and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
-        yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
+        return
+    kind = kind_of(path)
+    is_table = kind in (*_TABLES, ".tsv")
+    if whole and not is_table:
+        yield from _whole_file(Path(path), encoding)
+    elif is_table or kind in MAILS or separator or "\t" in next((line for _, line in read_lines(path, encoding)), ""):
+        yield from read_rows(path, encoding, names, separator=separator)
     else:
-        yield from read_rows(path, encoding, names)
+        yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
@@ -268,16 +276,16 @@ def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
         if any(part.startswith(".") for part in inside) or kind_of(str(file)) in _TABLES:
             continue
         found = True
-        row = _whole_file(file, encoding)
-        yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
+        for row in _whole_file(file, encoding):
+            yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
     if not found:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
         raise InputError("contains no texts", where=folder, remedy=remedy)
 
 
-def _whole_file(file: Path, encoding: str | None) -> Row:
-    text = "\n".join(line for _, line in read_lines(file, encoding))
-    return Row({"file": str(file), "text": text}, str(file), 1)
+def _whole_file(file: Path, encoding: str | None) -> Iterator[Row]:
+    """Yield the text of a file as one row, or each of its mails."""
+    return (Row({"file": str(file), "text": text}, str(file), 1) for text in read_documents(str(file), encoding))
 
 
 # ---- rows

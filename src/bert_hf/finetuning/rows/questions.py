@@ -44,9 +44,9 @@ def read_questions(files: list[str], check_answers: bool = True) -> list[Questio
     return questions_of_rows(rows, check_answers)
 
 
-def question_rows(path: str, encoding: str | None = None) -> Iterator[Row]:
+def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
-    yield from json_rows(path) if kind_of(path) == ".json" else read_rows(path, encoding)
+    yield from json_rows(path) if kind_of(path) == ".json" else read_rows(path, encoding, separator=separator)
 
 
 def json_rows(path: str) -> Iterator[Row]:

@@ -84,7 +84,9 @@ class TaggedSentences:
 # ---- files
 
 
-def read_tagged_file(path: str, labels: Sequence[str] = (), encoding: str | None = None) -> Iterator[Row]:
+def read_tagged_file(
+    path: str, labels: Sequence[str] = (), encoding: str | None = None, separator: str | None = None
+) -> Iterator[Row]:
     """Yield a sentence per row: `tokens` and `tags` of CoNLL files, `text` of plain text, the columns of a table.
 
     CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
@@ -96,11 +98,11 @@ def read_tagged_file(path: str, labels: Sequence[str] = (), encoding: str | None
     """
     kind = kind_of(path)
     if kind in (".jsonl", ".json", ".parquet", ".csv"):
-        yield from read_rows(path, encoding)
+        yield from read_rows(path, encoding, separator=separator)
     elif not labels or kind in _CONLL or _ends_with_label(path, labels, encoding):
         yield from _read_conll(path, encoding)
     elif kind == ".tsv":
-        yield from read_rows(path, encoding)
+        yield from read_rows(path, encoding, separator=separator)
     elif _has_word_per_line(path, encoding):
         yield from _read_conll(path, encoding, labelled=False)
     else:

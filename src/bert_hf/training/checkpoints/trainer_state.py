@@ -29,6 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.trainer_callback import ExportableState
 
 from bert_hf.config.hardware import engine
+from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
 from bert_hf.models.loading import load_weights, read_weights
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint
@@ -166,7 +167,7 @@ class ModelFiles:
         else:  # a plain module, or one that wraps a model (LoRA)
             save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
+            save_tokenizer(self.tokenizer, folder)
 
 
 def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Tensor]) -> None:

@@ -1,0 +1,48 @@
+"""Recognises hard-wrapped text, whose lines break sentences at a fixed width, and joins its lines."""
+
+import itertools
+from collections.abc import Iterable
+
+_ENDS = tuple(".!?:;…。！？।\"'”’»)]")  # characters that end a line between sentences
+_FEWEST = 20  # lines that tell whether a text is wrapped
+_WIDTHS = range(30, 121)  # columns at which text is wrapped
+_FULL = 0.75  # a line of this share of the width is continued by the next one
+
+
+def wrap_width(texts: Iterable[str]) -> int | None:
+    """Return the width at which the lines of the texts are broken inside sentences; None where they are not.
+
+    In wrapped text nearly all lines but the last of a paragraph are almost full, and most end inside a sentence.
+    """
+    lines = [line.rstrip() for text in texts for line, following in _pairs(text) if line.strip() and following.strip()]
+    if len(lines) < _FEWEST:
+        return None
+    width = sorted(map(len, lines))[round(0.98 * (len(lines) - 1))]
+    full = sum(len(line) > _FULL * width for line in lines) / len(lines)
+    broken = sum(not line.endswith(_ENDS) for line in lines) / len(lines)
+    words = sum(len(line.split()) for line in lines) / len(lines)
+    return width if width in _WIDTHS and full > 0.8 and broken > 0.5 and words > 3 else None
+
+
+def join_lines(text: str, width: int) -> str:
+    """Join each line to the next one, up to a blank line, where it is almost full or the next word had no room in it.
+
+    The width 0 joins all lines of a paragraph.
+
+    With the width 24:
+
+        The ship left at noon        The ship left at noon and came back. Nobody knew.
+        and came back. Nobody   →    The end.
+        knew.
+        The end.
+    """
+    joined = []
+    for line, following in _pairs(f"{text}\n"):
+        line, next_word = line.rstrip(), next(iter(following.split()), "")
+        is_full = len(line) > _FULL * width or len(line) + 1 + len(next_word) > width
+        joined.append(f"{line} " if line and next_word and is_full else f"{line}\n")
+    return "".join(joined).removesuffix("\n")
+
+
+def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    return itertools.pairwise(text.split("\n"))

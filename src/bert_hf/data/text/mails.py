@@ -1,0 +1,108 @@
+"""Decodes mails and mbox files to text: subject and body, without other headers, attachments and markup."""
+
+import contextlib
+import email
+import re
+from collections.abc import Iterable, Iterator
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
+from html.parser import HTMLParser
+
+_USUAL = frozenset(
+    b"from to cc subject date received return-path delivered-to message-id mime-version content-type reply-to sender "
+    b"content-transfer-encoding organization newsgroups".split()
+)
+_HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]*):(?:\s|$)")
+_BLOCKS = frozenset("address blockquote br div dd dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre table td th tr ul".split())
+
+
+def is_mail(head: bytes) -> bool:
+    """Return whether a file begins with two of the usual headers of a mail, or with the first line of an mbox."""
+    lines = head.splitlines()
+    if head.startswith(b"From "):
+        lines = lines[1:]
+    names = set()
+    for line in lines:
+        match = _HEADER.match(line)
+        if match:
+            names.add(match[1].lower())
+        elif not line[:1].isspace() or not line.strip():  # not the rest of a long header
+            break
+    return len(names & _USUAL) >= 2
+
+
+def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the mails of an mbox file; a mail begins with a line `From …` at the beginning or after a blank line."""
+    mail: list[bytes] = []
+    blank = True
+    for line in lines:
+        if blank and line.startswith(b"From "):
+            if mail:
+                yield b"".join(mail)
+            mail = []
+        else:
+            mail.append(line)
+        blank = not line.strip()
+    if mail:
+        yield b"".join(mail)
+
+
+def mail_text(raw: bytes) -> str:
+    """Return subject and body of a mail; of a body in two forms the plain one."""
+    mail = email.message_from_bytes(raw)
+    bodies: dict[str, list[str]] = {"plain": [], "html": []}
+    for part in mail.walk():
+        kind = part.get_content_subtype()
+        if part.get_content_maintype() == "text" and kind in bodies and part.get_content_disposition() != "attachment":
+            text = _decoded(part)
+            bodies[kind].append(text if kind == "plain" else html_text(text))
+    plain, html = ("\n".join(text.strip() for text in texts) for texts in bodies.values())
+
+    subject = mail.get("subject", "")
+    with contextlib.suppress(HeaderParseError, LookupError, ValueError):  # it stays as it stands
+        subject = str(make_header(decode_header(subject)))
+    parts = (" ".join(str(subject).split()), (plain or html).replace("\r\n", "\n"))
+    return "\n\n".join(filter(None, parts))
+
+
+def _decoded(part: Message) -> str:
+    raw = part.get_payload(decode=True)
+    if not isinstance(raw, bytes):
+        return ""
+    for charset in (part.get_content_charset("utf-8"), "utf-8"):
+        try:
+            return raw.decode(charset)
+        except (LookupError, UnicodeDecodeError):
+            continue
+    return raw.decode("cp1252", "replace")
+
+
+class _Text(HTMLParser):
+    """Collects the text between tags; each block begins a line."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts: list[str] = []
+        self.hidden = 0  # open elements whose content is not shown
+
+    def handle_starttag(self, tag, attrs):
+        self.hidden += tag in ("script", "style", "title")
+        if tag in _BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag):
+        self.hidden = max(0, self.hidden - (tag in ("script", "style", "title")))
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.parts.append(re.sub(r"\s+", " ", data))
+
+
+def html_text(html: str) -> str:
+    """Return the text of an HTML page or mail, without its tags."""
+    parser = _Text()
+    parser.feed(html)
+    parser.close()
+    lines = (" ".join(line.split()) for line in "".join(parser.parts).split("\n"))
+    return "\n".join(filter(None, lines))

@@ -1,0 +1,58 @@
+"""Counts the characters of a text that a tokenizer loses as [UNK], by their cause."""
+
+import enum
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.text.encoding import split_sentences
+from bert_hf.data.text.tokenization import backend
+
+_READ = 4_000_000  # characters that are encoded, at most
+_BATCH = 1000  # sentences
+
+
+class Unknown(enum.Enum):
+    """Why a word becomes [UNK]."""
+
+    LONG = "words of more than 100 characters, which WordPiece does not split: a space between words is missing"
+    CASE = "words with capitals, which the vocabulary has in lower case only"
+    OTHERS = "words with a character that the vocabulary lacks"
+
+
+def spread(texts: Sequence[str]) -> list[str]:
+    """Return texts of about `_READ` characters, spread over all."""
+    step = max(1, sum(map(len, texts)) // _READ)
+    return [text[:_READ] for text in texts[::step]]
+
+
+def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Counter[Unknown]:
+    """Return how many characters of the texts (see `spread`) become [UNK], by cause."""
+    rust = backend(tokenizer)
+    rust.no_truncation()
+    rust.no_padding()
+    longest = getattr(rust.model, "max_input_chars_per_word", 100)
+    lost: Counter[Unknown] = Counter()
+
+    def known(word: str) -> bool:
+        return tokenizer.unk_token_id not in rust.encode(word, add_special_tokens=False).ids
+
+    for batch in _batches(texts):
+        for sentence, encoding in zip(batch, rust.encode_batch(batch, add_special_tokens=False), strict=True):
+            for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if number != tokenizer.unk_token_id:
+                    continue
+                word = sentence[begin:end]
+                if end - begin > longest:
+                    lost[Unknown.LONG] += end - begin
+                else:
+                    lost[Unknown.CASE if word != word.lower() and known(word.lower()) else Unknown.OTHERS] += (
+                        end - begin
+                    )
+    return lost
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    sentences = [sentence for text in spread(texts) for sentence in split_sentences(text, None)]
+    yield from (sentences[begin : begin + _BATCH] for begin in range(0, len(sentences), _BATCH))
