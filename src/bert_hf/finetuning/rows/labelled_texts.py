@@ -261,18 +261,23 @@ def file_texts(
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
-    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
-    found = False
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        inside = file.relative_to(folder).parts
-        if any(part.startswith(".") for part in inside) or kind_of(str(file)) in _TABLES:
-            continue
-        found = True
-        row = _whole_file(file, encoding)
-        yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
-    if not found:
+    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder.
+
+    Files beside subfolders with texts, such as a README, are left out.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and kind_of(str(path)) not in _TABLES]
+    insides = [(path, path.relative_to(folder).parts) for path in files]
+    texts = [(path, inside) for path, inside in insides if not any(part.startswith(".") for part in inside)]
+    if not texts:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
         raise InputError("contains no texts", where=folder, remedy=remedy)
+
+    labelled = [(path, inside) for path, inside in texts if len(inside) > 1]
+    if labelled and len(labelled) < len(texts):
+        logger.info(f"{folder}: {len(texts) - len(labelled):,} files beside the subfolders are left out")
+    for file, inside in labelled or texts:
+        row = _whole_file(file, encoding)
+        yield row._replace(values={**row.values, "label": inside[0]}) if labelled else row
 
 
 def _whole_file(file: Path, encoding: str | None) -> Row:
