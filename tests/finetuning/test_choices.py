@@ -24,7 +24,13 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
-from bert_hf.finetuning.tasks.multiple_choice import ChoiceCollator, ChoiceRow, MultipleChoiceTask, choice_row, encode_choices
+from bert_hf.finetuning.tasks.multiple_choice import (
+    ChoiceCollator,
+    ChoiceRow,
+    MultipleChoiceTask,
+    choice_row,
+    encode_choices,
+)
 from bert_hf.training.output_folder import release_lock
 
 CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"

@@ -297,7 +297,9 @@ def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
 
 def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):
     def rows(**options):
-        return RandomTask(TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer, Classes).parts
+        return RandomTask(
+            TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer, Classes
+        ).parts
 
     one = rows()
     assert [len(part) for part in one.values()] == [10, 4, 4]
