@@ -18,7 +18,11 @@ from bert_hf.training.run_fingerprint import weights_checksum
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Checks output folder, optimizer, schedule, device and Hub, and yields one line per successful check."""
+    """Check output folder, optimizer, schedule, device and Hub, and yield one line per successful check.
+
+    Args:
+        metrics: those of the run's evaluations; () where they are only known once the rows are read.
+    """
     # Folders
     folder = Path(args.output_dir or "")
     yield check_writable(str(folder))
@@ -36,7 +40,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         raise InputError(
             "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
         )
-    if best := args.metric_for_best_model:
+    best = args.metric_for_best_model
+    if best and metrics:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
     yield f"run: {option_text(args.optim)}, {option_text(args.lr_scheduler_type)} schedule, seed {args.seed}"
 
