@@ -261,23 +261,18 @@ def file_texts(
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
-    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder.
-
-    Files beside subfolders with texts, such as a README, are left out.
-    """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and kind_of(str(path)) not in _TABLES]
-    insides = [(path, path.relative_to(folder).parts) for path in files]
-    texts = [(path, inside) for path, inside in insides if not any(part.startswith(".") for part in inside)]
-    if not texts:
+    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
+    found = False
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        inside = file.relative_to(folder).parts
+        if any(part.startswith(".") for part in inside) or kind_of(str(file)) in _TABLES:
+            continue
+        found = True
+        row = _whole_file(file, encoding)
+        yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
+    if not found:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
         raise InputError("contains no texts", where=folder, remedy=remedy)
-
-    labelled = [(path, inside) for path, inside in texts if len(inside) > 1]
-    if labelled and len(labelled) < len(texts):
-        logger.info(f"{folder}: {len(texts) - len(labelled):,} files beside the subfolders are left out")
-    for file, inside in labelled or texts:
-        row = _whole_file(file, encoding)
-        yield row._replace(values={**row.values, "label": inside[0]}) if labelled else row
 
 
 def _whole_file(file: Path, encoding: str | None) -> Row:
@@ -299,6 +294,8 @@ def labelled_rows(
 
     A row has several labels where its cell is a list, `separator` is given, or each label has a column of its own.
     """
+    if labels_are != "ignored":
+        rows = _without_files_beside(rows)
     columns = find_columns(rows[0], named, labels_are)
 
     labels: list[Label] | None = None
@@ -322,6 +319,16 @@ def labelled_rows(
         columns=columns,
         slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
     )
+
+
+def _without_files_beside(rows: list[Row]) -> list[Row]:
+    """Return rows without the files beside the folders of the classes, such as a README."""
+    in_folders = [row for row in rows if row.values.keys() == {"file", "text", "label"}]
+    beside = [row for row in rows if row.values.keys() == {"file", "text"}]
+    if not in_folders or not beside:
+        return rows
+    logger.info(f"{beside[0].where}: {len(beside):,} files beside the folders of classes are left out")
+    return [row for row in rows if row.values.keys() != {"file", "text"}]
 
 
 def _missing_labels(rows: list[Row], labels: list[Label], column: str) -> InputError:
