@@ -152,7 +152,6 @@ class FineTuner(ResumableTrainer):
         tokenizer = copy.copy(processing_class or made.tokenizer)
         tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
-        self.task.begin()
 
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
