@@ -21,9 +21,16 @@ _TRAINING = ("pretrain", "finetune_", "estimate", "study")  # recipes that take 
 def answer_at_once(script: str) -> None:
     """Ends the process where its command line asks for help, or has an unknown option, or a restart is in vain."""
     end_repeated_attempt()
+    _look_beside_script_last(script)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     if code := answer(Path(script).stem, sys.argv[1:]):
         sys.exit(code)
+
+
+def _look_beside_script_last(script: str) -> None:
+    """Find installed packages first: recipes/evaluate.py has the name of a library, and Python looks there first."""
+    if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(script)):
+        sys.path.append(sys.path.pop(0))
 
 
 @one_line_errors
