@@ -229,7 +229,9 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     """Write the rows with their predictions; return their number. An output that was there is replaced at the end."""
     output = Path(str(prediction_args.output))
     temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    rows = progress(rows_of(predictor, prediction_args), "predicting", "rows")
+    files, encoding = prediction_args.test_file or [], prediction_args.encoding
+    rows = rows_of_files(predictor.head, files, encoding, class_names=False)  # the columns stay as they are
+    rows = progress(rows, "predicting", "rows")
     try:
         count = _WRITERS[output.suffix](temporary, predicted_rows(predictor, rows))
         flush_to_disk(temporary)

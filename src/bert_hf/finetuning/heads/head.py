@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from bert_hf.data.text.input_files import access_errors, expand, is_url
+from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
@@ -224,12 +224,20 @@ class Head(ABC):
 # ---- reading files
 
 
-def rows_of_files(head: Head, files: Sequence[str], encoding: str | None = None) -> Iterator[Row]:
-    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order."""
+def rows_of_files(
+    head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
+) -> Iterator[Row]:
+    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order.
+
+    Args:
+        class_names: of Parquet files, the names of classes in place of their numbers.
+    """
     for path in expand(list(files), folders=True):
         empty = True
+        keeps_numbers = not class_names and kind_of(path) == ".parquet"
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            for row in head.read_file(path, encoding):
+            rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
+            for row in rows:
                 empty = False
                 yield row
         if empty:
