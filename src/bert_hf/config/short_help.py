@@ -32,7 +32,7 @@ def answer_at_once(module: str) -> None:
     if module != "__main__":
         return
     end_repeated_attempt()
-    _look_beside_script_last(script)
+    _look_beside_script_last(sys.argv[0])
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     recipe = Path(sys.argv[0]).stem
     name = next(name for name, command in COMMANDS.items() if command.recipe == recipe)
