@@ -7,11 +7,10 @@ parentheses), `Trainer.…` is transformers/trainer.py:
       Trainer.train                     the loop over epochs
         _run_epoch → Trainer._run_epoch     the loop over steps
           get_batch_samples             the micro-batches of the step; counts its labels (count_items)
-          training_step                 for each micro-batch:
-            forward_backward              (PreTrainer: long examples in several pieces)
-              Trainer.training_step
-                _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
-                accelerator.backward            the gradient
+          training_step                 for each micro-batch (PreTrainer: long examples in several pieces)
+            Trainer.training_step
+              _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
+              accelerator.backward            the gradient
           _get_grad_norm                stops the run before an update that is not finite
           optimizer.step, lr_scheduler.step
           _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
@@ -169,10 +168,6 @@ class ResumableTrainer(Trainer):
         """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
         return None
 
-    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Compute loss and gradient of one micro-batch."""
-        return super().training_step(model, inputs, num_items_in_batch)
-
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         """Return the metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
@@ -287,7 +282,7 @@ class ResumableTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Run one micro-batch of Trainer's loop, and record the loss of `compute_loss` (see the top of this file)."""
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
-            return self.forward_backward(model, inputs, num_items_in_batch)
+            return super().training_step(model, inputs, num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
         """Call `compute_loss`, whichever class defines it, and record its loss."""
