@@ -30,7 +30,6 @@ from typing import Any, NoReturn
 
 import torch
 import transformers
-from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
@@ -151,7 +150,7 @@ class ResumableTrainer(Trainer):
 
     def on_device(self, batch: dict) -> dict[str, Any]:
         """Return a batch with its tensors on this rank's device."""
-        moved: Any = send_to_device(batch, self.args.device)
+        moved: Any = self._prepare_inputs(batch)
         return moved
 
     # ---- What a subclass may add
