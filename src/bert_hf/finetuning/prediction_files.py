@@ -237,6 +237,6 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
         flush_to_disk(temporary)
         os.replace(temporary, output)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
+        temporary.with_suffix(".older").unlink(missing_ok=True)
     return count
