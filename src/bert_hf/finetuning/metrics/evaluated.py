@@ -7,10 +7,11 @@
 They need no network and no file, and may be used in `evaluate.combine`.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-import evaluate
 import numpy as np
 from datasets import Features, Value
 from datasets import Sequence as Several
@@ -24,6 +25,14 @@ from bert_hf.finetuning.metrics.classification import (
 )
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
+
+# The library, not `recipes/evaluate.py`: the folder of a script that runs is the first place of imports
+_places = sys.path[:]
+sys.path[:] = [place for place in _places if not Path(place, "finetune_classification.py").is_file()]
+try:
+    import evaluate
+finally:
+    sys.path[:] = _places
 
 _SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JMLR 12"
 _INPUTS = "Args: predictions and references, one entry for each row."
