@@ -80,13 +80,13 @@ def test_no_recipe_hides_a_library(tmp_path):
     script.write_text(
         "import importlib.util\n"
         "from bert_hf.config.short_help import answer_at_once\n"
-        "answer_at_once(__file__)\n"
+        "answer_at_once(__name__)\n"
         "print(importlib.util.find_spec('evaluate').origin)\n"
     )
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout
     assert Path(found.strip()).parent.name == "evaluate"
 
     for path in (ROOT / "recipes").glob("*.py"):  # before anything that loads it; SQuAD's metric does not
-        imports = path.read_text().partition("answer_at_once(__file__)")[0]
+        imports = path.read_text().partition("answer_at_once(__name__)")[0]
         modules = set(re.findall(r"^from (bert_hf\.\S+)", imports, re.MULTILINE))
         assert modules == {"bert_hf.config.short_help"} or path.stem == "evaluate_squad", path.name

@@ -11,7 +11,7 @@ from tiny import tiny_config
 
 from bert_hf.models import flops
 from bert_hf.models.flops import model_matmul_rate
-from bert_hf.training import throughput
+from bert_hf.pretraining import throughput
 from bert_hf.training import trainer as trainer_module
 
 CPU = torch.device("cpu")
