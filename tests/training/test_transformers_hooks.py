@@ -48,6 +48,7 @@ METHODS = (
     Method("_load_scaler", ("checkpoint",)),
     Method("_maybe_log_save_evaluate", (*_END_OF_STEP, "learning_rate")),
     Method("_prepare_for_training", ("max_steps", "train_dataloader", "resume_from_checkpoint")),
+    Method("_prepare_input", ("data",)),
     Method("_prepare_inputs", ("inputs",)),
     Method("_run_epoch", _EPOCH),
     Method("_save", ("output_dir", "state_dict")),
