@@ -217,7 +217,7 @@ def test_compiled_layers_are_the_eager_ones(dropout):
         if dropout == 0:
             assert (eager[1] - fused[1]).norm() <= 3e-2 * eager[1].norm()
     stats = torch._dynamo.utils.counters["stats"]
-    assert stats["unique_graphs"] == 2
+    assert stats["unique_graphs"] == 3  # an inner layer, the last one, the loss
 
 
 def test_muon_computes_a_stack_as_each_matrix():
