@@ -23,6 +23,7 @@ class PredictorArguments:
         ("head", "head_tail", "windows"),
     )
     encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
+    bf16: bool | None = option(None, "Compute in bf16. Default: on a GPU that multiplies in it; false for fp32.")
 
 
 @dataclass

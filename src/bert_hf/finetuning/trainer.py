@@ -190,8 +190,8 @@ class FineTuner(ResumableTrainer):
         if config is not None:
             config.update(self.head.record())
 
-    def _prepare_inputs(self, inputs: dict) -> dict:
-        return super()._prepare_inputs(add_layout(self.network, inputs))
+    def on_device(self, batch: dict) -> dict[str, Any]:
+        return super().on_device(add_layout(self.network, batch))
 
     # ---- loss
 
@@ -202,7 +202,7 @@ class FineTuner(ResumableTrainer):
         """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
         labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(self._prepare_input(torch.stack(counts).sum()))
+        return self.sum_over_ranks(self.to_device(torch.stack(counts).sum()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""

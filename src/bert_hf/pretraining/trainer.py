@@ -262,7 +262,7 @@ class PreTrainer(ResumableTrainer):
 
     def count_items(self, batches: list[dict]) -> Tensor:
         """Return (2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(self._prepare_input(count_targets(batches)))
+        return self.sum_over_ranks(self.to_device(count_targets(batches)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return this micro-batch's share of the step's loss, times the world size: DDP divides gradients by it."""

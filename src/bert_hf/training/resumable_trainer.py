@@ -149,9 +149,15 @@ class ResumableTrainer(Trainer):
         return summed
 
     def on_device(self, batch: dict) -> dict[str, Any]:
-        """Return a batch with its tensors on this rank's device."""
-        moved: Any = self._prepare_inputs(batch)
-        return moved
+        """Return a batch with its tensors on this rank's device; a GPU is not waited for."""
+        return {name: self.to_device(x) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on this rank's device; a GPU is not waited for."""
+        if tensor.device.type == "cpu" and self.args.device.type == "cuda":
+            pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+            return pinned.to(self.args.device, non_blocking=True)
+        return tensor.to(self.args.device)
 
     # ---- What a subclass may add
 
@@ -269,19 +275,12 @@ class ResumableTrainer(Trainer):
         items = self.count_items(batches)
         return batches, count if items is None else items
 
-    def _prepare_input(self, data: Any) -> Any:
-        """Copies a batch to a GPU without waiting for it; the loaders leave it in the memory of the host."""
-        if isinstance(data, Tensor) and data.device.type == "cpu" and self.args.device.type == "cuda":
-            pinned = data if data.is_pinned() else data.pin_memory()
-            data = pinned.to(self.args.device, non_blocking=True)
-        return super()._prepare_input(data)
-
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Run one micro-batch of Trainer's loop, and record the loss of `compute_loss` (see the top of this file)."""
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
-            return super().training_step(model, inputs, num_items_in_batch)
+            return super().training_step(model, self.on_device(inputs), num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
         """Call `compute_loss`, whichever class defines it, and record its loss."""
@@ -569,6 +568,6 @@ def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
 
 
 def _on_the_host(loader: Any) -> Any:
-    """Makes accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
+    """Make accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
     loader.device = None
     return loader
