@@ -33,9 +33,10 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_wi
 from bert_hf.console import logger
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.heads.head import compute_metrics
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
-from bert_hf.finetuning.run import load_task_model
+from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
@@ -64,7 +65,7 @@ class Glue:
     def __init__(self, task):
         self.task = task
         self.tokenizer = AutoTokenizer.from_pretrained(task.task_args.model_name_or_path)
-        self.metric = task.metric_names(task.task_args)[0]
+        self.metric = task.metric_names()[0]
 
     def encode(self, *texts, padding: Any, truncation: Any = True, **how):
         longest = self.task.task_args.max_seq_length
@@ -76,7 +77,8 @@ class Glue:
         return Dataset.from_dict({**self.encode(*texts, padding=padding), "labels": self.task.targets(part)})
 
     def judge(self, predictions: Any, labels: Any) -> float:
-        return self.task.evaluate("validation", predictions, labels)[self.metric]
+        rows, no_losses = self.task.parts["validation"], np.zeros((len(labels), 2))
+        return compute_metrics(self.task.head, rows, predictions, no_losses)[self.metric]
 
 
 class Swag(Glue):
@@ -105,11 +107,11 @@ class Ner(Glue):
         for number, tags in enumerate(rows.tags):
             words = encoded.word_ids(number)
             for word in set(words) - {None}:
-                labels[number][words.index(word)] = self.task.labels.index(tags[word])
+                labels[number][words.index(word)] = self.task.head.labels.index(tags[word])
         return Dataset.from_dict({**encoded, "labels": labels})
 
     def judge(self, predictions: Any, labels: Any) -> float:
-        judged, names = labels != -100, np.array(self.task.labels)
+        judged, names = labels != -100, np.array(self.task.head.labels)
         gold, predicted = (
             [names[ids[kept]].tolist() for ids, kept in zip(numbers, judged, strict=True)]
             for numbers in (labels, predictions.argmax(-1))
@@ -176,7 +178,7 @@ def run(side: str, example: Glue, seed: int, shared: dict[str, Any]) -> tuple[fl
     with tempfile.TemporaryDirectory() as folder:
         if side == OURS:
             args = FineTuningArguments(output_dir=folder, seed=seed, **shared)
-            trainer: Any = FineTuner(model, args, task.collator(), task, task.tokenizer)
+            trainer: Any = FineTuner(model, args, task=task)
             trainer.validate = lambda network: None  # `train` would end with it
         else:
             collator = default_data_collator if padding else example.collator(example.tokenizer)

@@ -1,4 +1,4 @@
-"""Makes one SGD step, and an epoch, of each task in whatever layout it is launched in, and saves the updates.
+"""Makes one SGD step, and an epoch, of each head in whatever layout it is launched in, and saves the updates.
 
     python tests/finetuning_layout_worker.py OUT MICRO_BATCH ACCUMULATION
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from helpers.downstream import ROWS, TASKS, make_finetuner, make_model
+from helpers.downstream import RANDOM_HEADS, ROWS, make_finetuner, make_model
 from helpers.many_runs import prepare_for_many_runs
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
@@ -25,28 +25,28 @@ LARGE = 4096.0
 
 
 def gradients(folder: Path, micro: int, accumulation: int) -> dict[str, torch.Tensor]:
-    """The gradient of each parameter of each task, `TASK/PARAMETER`."""
+    """The gradient of each parameter of each head, `HEAD/PARAMETER`."""
     found = {}
-    for kind in TASKS:
+    for head in RANDOM_HEADS:
         trainer = make_finetuner(
-            folder / kind.__name__, kind, learning_rate=LARGE, weight_decay=0.0, max_steps=1,
+            folder / head.__name__, head, learning_rate=LARGE, weight_decay=0.0, max_steps=1,
             per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation, optim="sgd",
             use_cpu=torch.accelerator.is_available(),
         )  # fmt: skip
         trainer.train()
-        before = make_model(kind, trainer.task).state_dict()
+        before = make_model(trainer.head).state_dict()
         for name, value in trainer.network.state_dict().items():
-            found[f"{kind.__name__}/{name}"] = (before[name] - value.cpu()) / LARGE
+            found[f"{head.__name__}/{name}"] = (before[name] - value.cpu()) / LARGE
     return found
 
 
 def epochs(folder: Path, micro: int, accumulation: int) -> dict[str, torch.Tensor]:
-    """The update of each parameter in an epoch, `epoch-TASK/PARAMETER`: also of pre-training on ready rows."""
+    """The update of each parameter in an epoch, `epoch-HEAD/PARAMETER`: also of pre-training on ready rows."""
     found = {}
     sizes = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": accumulation}
     trainers = [
-        make_finetuner(folder / f"epoch-{kind.__name__}", kind, learning_rate=1.0, weight_decay=0.0, **sizes)
-        for kind in TASKS
+        make_finetuner(folder / f"epoch-{head.__name__}", head, learning_rate=1.0, weight_decay=0.0, **sizes)
+        for head in RANDOM_HEADS
     ]
     trainers.append(make_pretrainer(folder / "epoch-PreTraining", **sizes))
     for trainer in trainers:

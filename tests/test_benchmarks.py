@@ -17,7 +17,7 @@ from helpers.tagged_words import sentences, write_conll
 from tiny import save_tiny_bert, tiny_config
 
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
-from bert_hf.finetuning.run import load_task_model
+from bert_hf.finetuning.network import load_task_model
 
 
 @pytest.fixture(scope="module")

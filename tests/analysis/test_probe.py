@@ -38,6 +38,7 @@ from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 
 CLS, SEP, MASK = 2, 3, 4
+PARTS = ("mlm", "nsp", "grammar", "features", "few_labels")
 
 
 @pytest.fixture

@@ -52,7 +52,9 @@ def test_the_fields_of_the_stock_class():
     assert {field.name for field in fields(TrainingArguments)} == STOCK_OPTIONS
 
 
-@pytest.mark.parametrize("cls", [*CLASSES, PreTrainingArguments, FineTuningArguments])
+@pytest.mark.parametrize(
+    "cls", sorted({*CLASSES, PreTrainingArguments, FineTuningArguments}, key=lambda cls: cls.__name__)
+)
 def test_option_classes_are_flat_and_in_one_package(cls):
     ours = [base for base in cls.__mro__ if base.__module__.startswith("bert_hf.")]
     assert len(ours[1:]) <= 3

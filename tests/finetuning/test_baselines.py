@@ -1,4 +1,4 @@
-"""Baselines without a network: their features, their figures, and the sentences about them."""
+"""Baselines without a network: their features, and their metrics."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
-from bert_hf.finetuning import baselines as module
+from bert_hf.finetuning.decisions import baselines as module
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts, text_features, tfidf
 from bert_hf.finetuning.features.long_texts import encode_texts
+from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 WORDS = [f"w{number}" for number in range(30)]
@@ -30,6 +31,12 @@ def made_pairs(count: int, seed: int = 0) -> LabelledTexts:
     others = [list(rng.choice(WORDS[15:], 4, replace=False)) for _ in range(count)]
     pairs = [" ".join([*a[:n], *b[n:]]) for a, b, n in zip(texts, others, shared, strict=True)]
     return LabelledTexts([" ".join(text) for text in texts], [str(number) for number in shared], pairs=pairs)
+
+
+def made_head(*labels: str, **options) -> ClassificationHead:
+    """The head of these classes; without them of numbers."""
+    kind = {"class_names": labels} if labels else {"problem_type": "regression"}
+    return ClassificationHead(None, {**kind, **options})
 
 
 # ---- texts
@@ -73,9 +80,9 @@ def test_features_of_a_pair():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_svm_is_that_of_scikit_learn(tmp_path, classes):
+def test_the_svm_is_that_of_scikit_learn(classes):
     train, test = made_rows(200, classes), made_rows(40, classes, seed=1)
-    fitted = Baselines(train, [f"name{number}" for number in range(classes)])
+    fitted = Baselines(train, made_head(*(f"name{number}" for number in range(classes))))
     for kind, options in module._VECTORS.items():
         vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
         vectors = vectorizer.fit_transform(train.texts)
@@ -83,12 +90,13 @@ def test_the_svm_is_that_of_scikit_learn(tmp_path, classes):
         model = LinearSVC(C=chosen, class_weight="balanced", random_state=0).fit(vectors, train.labels)
         guesses = [f"name{number}" for number in fitted.predict(test)[kind].argmax(axis=1)]
         assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
-        assert ("is positive" in fitted.save(tmp_path / "svm.npz", kind)) == (classes == 2)
 
 
-def test_figures_have_the_name_of_their_baseline():
+def test_metrics_have_the_name_of_their_baseline():
     train, test = made_rows(200), made_rows(40, seed=1)
-    metrics = Baselines(train, ("name0", "name1")).metrics(test, ("combined_score", "accuracy", "f1"))
+    head = made_head("name0", "name1")
+    head.benchmark_metrics = ("combined_score", "accuracy", "f1")
+    metrics = Baselines(train, head).metrics(test)
     names = {"accuracy", "f1", "matthews_correlation", "combined_score", "average_precision"}
     assert set(metrics) == {
         f"baseline_{kind}_{name}" for kind in ("majority", "words", "characters") for name in names
@@ -102,7 +110,7 @@ def test_figures_have_the_name_of_their_baseline():
 
 def test_a_class_without_training_rows_is_never_predicted():
     train = made_rows(60)
-    scores = Baselines(train, ("name0", "unseen", "name1")).predict(train)
+    scores = Baselines(train, made_head("name0", "unseen", "name1")).predict(train)
     assert set(scores["words"].argmax(axis=1)) == {0, 2}
     assert set(scores["majority"].argmax(axis=1)) <= {0, 2}
 
@@ -111,21 +119,21 @@ def test_rows_of_one_class_leave_the_majority():
     train = made_rows(60)
     train.labels = ["name1"] * 60
     test = made_rows(40, seed=1)
-    metrics = Baselines(train, ("name0", "name1")).metrics(test)
+    metrics = Baselines(train, made_head("name0", "name1")).metrics(test)
     assert metrics["baseline_majority_accuracy"] == test.labels.count("name1") / 40
     assert all(name.startswith("baseline_majority_") for name in metrics)
 
 
 def test_regression_sees_the_overlap_of_a_pair():
     train, test = made_pairs(300), made_pairs(60, seed=1)
-    fitted = Baselines(train, ())
+    fitted = Baselines(train, made_head())
     metrics = fitted.metrics(test)
     assert metrics["baseline_mean_pearson"] == metrics["baseline_mean_spearmanr"] == 0.0
     assert metrics["baseline_words_combined_score"] > 0.9
     assert set(metrics) == {
         f"baseline_{kind}_{name}"
         for kind in ("mean", "words", "characters")
-        for name in ("pearson", "spearmanr", "combined_score")
+        for name in ("pearson", "spearmanr", "combined_score", "rmse")
     }
 
     vectorizer, model = fitted.models["words"]
@@ -138,12 +146,12 @@ def test_noise_is_met_by_strong_regularisation():
     """Of a third of the rows the label is wrong."""
     noisy = made_rows(600)
     noisy.labels[::3] = ["name0"] * 200
-    assert module._STRENGTHS[0] == Baselines(noisy, ("name0", "name1")).models["words"][1].C
+    assert module._STRENGTHS[0] == Baselines(noisy, made_head("name0", "name1")).models["words"][1].C
 
 
 @pytest.mark.parametrize(
     "rows", [made_rows(20), LabelledTexts([f"w{i} w" for i in range(90)], ["a"] * 88 + ["b"] * 2)]
 )
 def test_few_rows_choose_nothing(rows):
-    fitted = Baselines(rows, sorted(set(rows.labels)))
+    fitted = Baselines(rows, made_head(*sorted(set(rows.labels))))
     assert [model.C for _, model in fitted.models.values()] == [module._DEFAULT_STRENGTH] * 2

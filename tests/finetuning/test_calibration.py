@@ -9,9 +9,10 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from transformers import pipeline
 
-from bert_hf.finetuning import decisions
-from bert_hf.finetuning import run as finetuning_run
-from bert_hf.finetuning.decisions.thresholds import describe_calibration, fit_temperature, probability_metrics
+from bert_hf.finetuning.decisions import thresholds
+from bert_hf.finetuning.decisions.thresholds import describe_calibration, fit_temperature
+from bert_hf.finetuning.metrics.classification import probability_metrics
+from bert_hf.training import run as training_run
 
 
 def drawn(seed: int, rows: int = 400, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +87,7 @@ def trained(place):
         return temperatures[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "fit_temperature", remembered)
+        patch.setattr(thresholds, "fit_temperature", remembered)
         assert train(place, "run") == 0
     return place / "run", temperatures[0]
 
@@ -120,7 +121,7 @@ def test_cut_off_after_saving_it_is_not_divided_twice(place, trained, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning_run.run, "write_card", cut)  # the weights are saved before it
+        patch.setattr(training_run, "write_card", cut)  # the weights are saved before it
         with pytest.raises(KeyboardInterrupt):
             train(place, "cut")
     whole = (trained[0] / "model.safetensors").read_bytes()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 from helpers.choice_rows import ROWS, VOCABULARY, save_checkpoint, swag_lines
@@ -23,14 +24,11 @@ from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
-from bert_hf.finetuning.tasks.multiple_choice import (
-    ChoiceCollator,
-    ChoiceRow,
-    MultipleChoiceTask,
-    choice_row,
-    encode_choices,
-)
+from bert_hf.finetuning.heads.multiple_choice import ChoiceCollator, MultipleChoiceHead, encode_choices
+from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.training.output_folder import release_lock
 
 CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"
@@ -41,10 +39,18 @@ def words():
     return BertTokenizer(vocab={piece: number for number, piece in enumerate(VOCABULARY)})
 
 
+class Unsplit(MultipleChoiceTask):
+    """Splits nothing off the training rows."""
+
+    def complete(self, parts):
+        return parts
+
+
 def read(folder, name, content, **options):
     path = folder / name
-    path.write_text(content)
-    return MultipleChoiceTask.read(TaskArguments(train_file=[str(path)], **options))
+    if content is not None:
+        path.write_text(content)
+    return Unsplit(TaskArguments(train_file=[str(path)], **options), None).parts
 
 
 # ---- rows
@@ -87,18 +93,13 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     from_csv = read(tmp_path, "a.csv", "\n".join([",".join(names), *quoted]))
     from_lines = read(tmp_path, "a.jsonl", swag_lines())
     datasets.Dataset.from_list(ROWS).to_parquet(str(tmp_path / "a.parquet"))
-    from_parquet = MultipleChoiceTask.read(TaskArguments(train_file=[str(tmp_path / "a.parquet")]))
-    for other in (from_csv, from_parquet):
+    from_parquet = read(tmp_path, "a.parquet", None)
+    lists = [{"context": row["sent1"], "question": row["sent2"], "label": row["label"]} for row in ROWS]
+    for row, given in zip(lists, ROWS, strict=True):
+        row["choices"] = json.dumps([given[f"ending{number}"] for number in range(4)])  # as `predict` writes it
+    pandas.DataFrame(lists).to_csv(tmp_path / "lists.csv", index=False)
+    for other in (from_csv, from_parquet, read(tmp_path, "lists.csv", None)):
         assert [row[:4] for row in other["train"]] == [row[:4] for row in from_lines["train"]]
-
-
-def test_other_numbers_of_choices_are_refused(tmp_path):
-    rows = [SWAG, {**SWAG, "ending2": "x"}]
-    with pytest.raises(InputError) as error:
-        read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert str(error.value).endswith(
-        "a.jsonl:2: 3 choices; the first training row has 2; give each row the same number"
-    )
 
 
 def test_only_test_rows_may_lack_labels(tmp_path):
@@ -112,9 +113,14 @@ def test_only_test_rows_may_lack_labels(tmp_path):
 
 def test_rows_are_split_by_context(tmp_path):
     contexts = [f"{a} {b} {a} one {b}" for a in "red blue green black white".split() for b in "ham egg oil".split()]
-    rows = [ChoiceRow(context, f"Question {n}", ("x", "y"), 0) for context in contexts for n in range(4)]
-    task_args = TaskArguments(train_file=["a.jsonl"])
-    parts = MultipleChoiceTask.complete(task_args, {"train": rows})
+    rows = [
+        {"context": context, "question": f"Question {n}", "choices": ["x", "y"], "label": 0}
+        for context in contexts
+        for n in range(4)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = MultipleChoiceTask(TaskArguments(train_file=[str(tmp_path / "a.jsonl")]), None)
+    parts = task.parts
     sizes = {part: len(own) for part, own in parts.items()}
     assert sizes["train"] + sizes["validation"] + sizes["test"] == 60
     assert 6 <= sizes["test"] <= 12
@@ -122,7 +128,7 @@ def test_rows_are_split_by_context(tmp_path):
     assert not contexts_of[0] & contexts_of[1]
     assert not contexts_of[0] & contexts_of[2]
     with pytest.raises(InputError, match=r"a\.jsonl: too few rows differ in their words to hold out 20 %"):
-        MultipleChoiceTask.complete(task_args, {"train": rows[:4]})
+        task.complete({"train": [row for own in parts.values() for row in own if row.context == contexts[0]]})
 
 
 # ---- inputs
@@ -163,6 +169,7 @@ def test_the_collator_equals_transformers_and_needs_no_labels(words):
     rows = [{name: value for name, value in row.items() if name != "length"} for row in features]
     ours = ChoiceCollator(words)([dict(row) for row in rows])
     stock = DataCollatorForMultipleChoice(words)([dict(row) for row in rows])
+    assert ours.pop("choices").tolist() == [4] * 10
     assert ours.keys() == stock.keys()
     assert all(torch.equal(ours[name], stock[name]) for name in ours)
     assert ours["input_ids"].shape[:2] == (10, 4)
@@ -182,8 +189,9 @@ def task(tmp_path, words):
 
 
 def test_accuracy_counts_labelled_rows(task):
+    task.parts["test"] = [ChoiceRow("a", "", ("b", "c"), label) for label in (1, 1, None)]
     logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
-    assert task.evaluate("test", logits, np.array([1, 1, -100])) == {"accuracy": 0.5}
+    assert task.metrics("test", logits, np.array([[1.0, 1], [2, 1], [0, 0]])) == {"accuracy": 0.5, "loss": 1.5}
 
 
 def test_the_baseline_is_the_most_frequent_position(task, tmp_path):
@@ -205,11 +213,33 @@ def test_predictions_name_the_choice(task, tmp_path):
 def test_losses_are_those_of_the_stock_head(task, words):
     torch.manual_seed(0)
     model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
-    batch = ChoiceCollator(words)(list(task.encoded("train").remove_columns("length")))
-    output = model(**batch)
-    losses = task.losses(batch, output)
+    batch = ChoiceCollator(words)(list(task.encoded("train").features.remove_columns("length")))
+    output = model(**{name: values for name, values in batch.items() if name != "choices"})
+    losses = task.head.losses(batch, output)
     assert losses.shape == (len(task.parts["train"]),)
     torch.testing.assert_close(losses.mean(), output.loss)
+
+
+def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(words):
+    """As those of the stock head, which takes one number of choices."""
+    torch.manual_seed(0)
+    model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
+    head = MultipleChoiceHead(words, {"max_seq_length": 32})
+    changes = ({}, {"ending3": None}, {"ending2": None, "ending3": None})
+    values = [{**ROWS[number], **own} for number, own in enumerate(changes)]
+    kept = [{name: cell for name, cell in row.items() if cell is not None} for row in values]
+    rows = head.read([Row({**row, "label": 1}, "a.jsonl", 1) for row in kept])
+    features = list(head.encode(rows).features.remove_columns("length"))
+
+    batch = head.collator()(features)
+    outputs = head.forward(model, batch)
+    for row, feature, loss, logits in zip(
+        rows, features, head.losses(batch, outputs), head.keep(batch, outputs), strict=True
+    ):
+        stock = model(**DataCollatorForMultipleChoice(words)([feature]))
+        torch.testing.assert_close(loss, stock.loss)
+        torch.testing.assert_close(logits[: len(row.choices)], stock.logits[0])
+        assert (logits[len(row.choices) :] == -torch.inf).all()
 
 
 def test_the_card_calls_the_model_by_the_stock_class(task, words, tmp_path, capsys):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
-from tiny import tiny_config, tiny_tokenizer
+from tiny import save_tiny_bert, tiny_config, tiny_tokenizer
 from torch import nn
 from transformers import BertForSequenceClassification
 
@@ -29,18 +29,23 @@ def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
 def test_three_classes_have_no_metric_of_a_ranking(tmp_path):
     two = made_task(tmp_path)
     three = made_task(tmp_path, label_column="text", text_column="label")
-    found = [set(task.evaluate("validation", np.zeros((40, len(task.labels))), None)) for task in (two, three)]
+    found = [
+        set(task.metrics("validation", np.zeros((40, len(task.head.labels))), np.ones((40, 2))))
+        for task in (two, three)
+    ]
     assert found[0] - found[1] == {RANKING}
 
 
 def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
-    task = made_task(tmp_path, class_weight="balanced")
-    targets = task.targets("train")
-    targets[:15] = 1  # not as many of one class
-    task.encoded = {"train": {"labels": targets}}.get  # the inputs: windows of long texts, too
+    long = "".join(f"yes\t{'w1 ' * 60}\n" for _ in range(3))  # each window is an input
+    (tmp_path / "long.tsv").write_text(f"label\ttext\n{long}no\tw1\nno\tw2\n")
+    options = {"train_file": [str(tmp_path / "long.tsv")], "long_texts": "windows"}
+    task = made_task(tmp_path, class_weight="balanced", **options)
+    targets = task.encoded("train").features["labels"]
+    assert np.mean(targets) > 0.8
     expected = compute_sample_weight("balanced", targets)
-    np.testing.assert_allclose(task.label_weights(torch.tensor(targets)), expected, rtol=1e-6)
-    assert made_task(tmp_path).label_weights(torch.tensor(targets)) == 1
+    np.testing.assert_allclose(task.head.label_weights(torch.tensor(targets)), expected, rtol=1e-6)
+    assert made_task(tmp_path).head.label_weights(torch.tensor(targets)) == 1
 
 
 def test_only_a_linear_head_is_calibrated_and_a_new_training_decides_anew(tmp_path):
@@ -51,12 +56,12 @@ def test_only_a_linear_head_is_calibrated_and_a_new_training_decides_anew(tmp_pa
 
     task.decide(logits, SimpleNamespace(classifier=nn.Sequential(linear)))
     assert torch.equal(linear.weight, whole)
-    assert task.threshold is not None
+    assert task.head.threshold is not None
     task.decide(logits, SimpleNamespace(classifier=linear))
     torch.testing.assert_close(linear.weight, whole / 0.5, rtol=1e-3, atol=0)
 
     task.begin()
-    assert task.threshold is None
+    assert task.head.threshold is None
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -93,7 +98,8 @@ def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
 
 
 def test_a_check_names_columns_and_classes(tmp_path):
-    task_args = made_task(tmp_path).task_args
+    save_tiny_bert(tmp_path / "bert")
+    task_args = made_task(tmp_path, model_name_or_path=str(tmp_path / "bert")).task_args
     line = next(read_inputs(ClassificationTask, task_args, None))
     assert line.startswith("train: text: text, label: label, 40 rows; no 20, yes 20")
 
@@ -106,7 +112,7 @@ def test_a_subset_of_the_training_rows_has_the_same_positive_class(tmp_path):
         (tmp_path / f"{part}.tsv").write_text("label\ttext\n" + rows)
     subset, test = [str(tmp_path / "train.tsv")], [str(tmp_path / "test.tsv")]
     task = made_task(tmp_path, train_file=subset, validation_file=subset, test_file=test)
-    assert task.labels == ("ok", "junk")
+    assert task.head.labels == ("ok", "junk")
 
 
 def test_classes_of_other_names_are_not_written_as_those_of_the_benchmark(tmp_path):
@@ -114,7 +120,7 @@ def test_classes_of_other_names_are_not_written_as_those_of_the_benchmark(tmp_pa
     task.write_predictions(tmp_path, "test", np.tile([1.0, 0.0], (40, 1)))
     assert not (tmp_path / "submission").exists()
     assert (tmp_path / "test_predictions.tsv").read_text().splitlines()[1].startswith("0\tno\t")
-    task.labels = ("entailment", "not_entailment")
+    task.head.labels = ("entailment", "not_entailment")
     for drawn in (40, 50):  # nor some rows as all of them
         task.task_args.max_eval_samples = drawn
         task.write_predictions(tmp_path, "test", np.eye(2)[[0] * 40])

@@ -5,13 +5,14 @@ import json
 import datasets
 import pytest
 
+from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
+from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
 from bert_hf.finetuning.rows.tagged_sentences import (
     TaggedSentences,
     check_labels,
     label_names,
-    read_tagged,
-    read_tagged_hub,
     unify_schemes,
     write_tagged,
 )
@@ -22,6 +23,11 @@ SENTENCES = [(["EU", "rejects", "German", "call"], ["B-ORG", "O", "B-MISC", "O"]
 def write(folder, name: str, content: str) -> list[str]:
     (folder / name).write_text(content, encoding="utf-8")
     return [str(folder / name)]
+
+
+def read_tagged(files: list[str]) -> TaggedSentences:
+    head = TokenClassificationHead(None)
+    return head.read(list(rows_of_files(head, files)))
 
 
 def pairs(rows: TaggedSentences) -> list[tuple]:
@@ -128,10 +134,11 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "a O\nb\n", "a.conll:2: 1 columns instead of 2"),
         ("a.conll", "a\tO\n\tO\n", "a.conll:2: 2 columns instead of 2: a word first, its label last"),
         ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
-        ("a.conll", "\n\n", "a.conll: contains no sentences"),
+        ("a.conll", "\n\n", "a.conll: contains no rows"),
         ("a.jsonl", '{"token": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: the row has no 'tokens'; did you mean 'tok"),
         ("a.jsonl", '{"tokens": ["a"], "tag": ["O"]}', "a.jsonl:1: the row has no 'ner_tags'; its columns: tok"),
-        ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens and ner_tags are not lists"),
+        ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens is neither a list of words nor"),
+        ("a.jsonl", '{"tokens": ["a", "b"], "ner_tags": ["O"]}', "a.jsonl:1: 2 words and 1 labels: lists of the"),
         ("a.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "a.jsonl:1: label 1 has no name; write names such as"),
     ],
 )
@@ -161,7 +168,7 @@ def test_parquet_of_numbered_labels_as_a_file_and_as_a_folder_of_the_hub(tmp_pat
     datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "train.parquet")
 
     assert pairs(read_tagged([str(tmp_path / "train.parquet")])) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
-    found = read_tagged_hub(str(tmp_path), None)["train"]
+    found = TokenClassificationHead(None).read(hub_rows(str(tmp_path), None)["train"])
     assert pairs(found) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
     assert found.place(0, 0) == (f"{tmp_path} (train)", None)
     assert f"{tmp_path} (train): 1 rows have no words and are left out" in caplog.text

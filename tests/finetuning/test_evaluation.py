@@ -1,129 +1,214 @@
-"""The metrics of a finished model are those of its own run, for every head: `evaluate`, and without training."""
+"""For every head the metrics of a run are those of `evaluate`, of a run without training, and of the predictions."""
 
-import itertools
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.choice_rows import save_checkpoint, swag_lines
 from helpers.questions import write_questions
 from helpers.recipe_runs import recipe
-from helpers.tagged_words import sentences, write_checkpoint, write_parts
+from helpers.tagged_words import write_checkpoint, write_parts
+from scipy.stats import pearsonr, spearmanr
+from sklearn import metrics as sklearn
 from tiny import save_tiny_bert
 
-from bert_hf.finetuning import feature_tagging
+from bert_hf.finetuning.heads import frozen_features
+from bert_hf.finetuning.metrics.entities import entities
+from bert_hf.finetuning.metrics.squad import exact_and_f1
 
-DATA = ("--train_file", "--validation_file", "--problem_type")
-TIMES = ("test_runtime", "test_samples_per_second", "test_steps_per_second", "test_model_preparation_time")
 TIMED = ("_runtime", "_per_second", "_preparation_time", "epoch")
 QUICK = [
-    "--max_steps", "6", "--learning_rate", "3e-3", "--per_device_train_batch_size", "8", "--eval_strategy", "no",
+    "--max_steps", "40", "--learning_rate", "3e-3", "--per_device_train_batch_size", "8", "--eval_strategy", "no",
     "--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true",
 ]  # fmt: skip
+SEVERAL = ("x", "y", "z")
+PARTS = ("train", "validation", "test")
 
 
-def check(folder, name, test_file, *words):
-    """Trains a model, evaluates it on its test rows, and compares the metrics; returns their names."""
-    run = folder / "run"
-    options = ["--model_name_or_path", str(folder / "bert"), "--output_dir", str(run), *QUICK, *words]
-    assert recipe(f"finetune_{name}")([*options, "--test_file", str(test_file)]) == 0
-    again = ["--test_file", str(test_file), "--output_dir", str(folder / "again")]
-    assert recipe("evaluate")([str(run), *again]) == 0
-
-    results = json.loads((run / "test_results.json").read_text())
-    expected = {name: value for name, value in results.items() if name.startswith("test_") and name not in TIMES}
-    metrics = json.loads((folder / "again/test_results.json").read_text())
-    assert metrics == pytest.approx({name: expected[name] for name in metrics}, abs=1e-5)
-
-    # Without training, the other options are those of the training
-    if "--feature_based" in words:  # the stock class does not load it
-        return expected.keys() - metrics.keys()
-    data = [word for word in zip(words[::2], words[1::2], strict=True) if word[0] in DATA]
-    without = ["--do_train", "false", "--model_name_or_path", str(run), "--output_dir", str(folder / "without")]
-    without += ["--test_file", str(test_file), *QUICK, *itertools.chain(*data)]
-    assert recipe(f"finetune_{name}")(without) == 0
-    for file in ("test_results.json", "eval_results.json"):
-        own, other = (json.loads((folder / output / file).read_text()) for output in ("run", "without"))
-        same = own.keys() & other.keys() - {name for name in own if name.endswith(TIMED)}
-        assert len(same) > 1
-        assert {name: other[name] for name in same} == pytest.approx({name: own[name] for name in same}, abs=1e-5)
-    return expected.keys() - metrics.keys()
+# ---- rows of each head: they are written into a folder; returned are the options of their files
 
 
-def predictions(folder, file) -> list[dict]:
-    assert recipe("predict")([str(folder / "run"), str(file), "--output", str(folder / "out.jsonl")]) == 0
-    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+def labelled(label, pairs: bool = False):
+    def write(folder: Path) -> dict[str, Path]:
+        save_tiny_bert(folder / "bert")
+        for part, begin, count in zip(PARTS, (0, 60, 100), (60, 20, 30), strict=True):
+            numbers = [n % 59 for n in range(begin, begin + count)]
+            rows = [{"text": f"w{n} w{n * 7 % 59} w{n * 3 % 59}", "label": label(n)} for n in numbers]
+            if pairs:
+                rows = [{**row, "text_pair": f"{row['text']} w2 w3 w4"} for row in rows]
+            (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return {part: folder / f"{part}.jsonl" for part in PARTS}
+
+    return write
 
 
-def test_numbers(tmp_path):
-    save_tiny_bert(tmp_path / "bert")
-    for part, begin, count in (("train", 0, 60), ("validation", 60, 20), ("test", 100, 30)):
-        rows = [f"w{n % 59} w{n * 7 % 59} w{n * 3 % 59},{n % 59 % 2}" for n in range(begin, begin + count)]
-        (tmp_path / f"{part}.csv").write_text("\n".join(["review,degree", *rows]) + "\n")
-    words = ["--problem_type", "regression", "--label_column", "degree", "--train_file", str(tmp_path / "train.csv")]
-    words += ["--validation_file", str(tmp_path / "validation.csv"), "--max_seq_length", "16"]
-    words += ["--max_steps", "60", "--learning_rate", "3e-3"]
-    assert not check(tmp_path, "classification", tmp_path / "test.csv", *words)
+def questions(unanswerable: float):
+    def write(folder: Path) -> dict[str, Path]:
+        save_tiny_bert(folder / "bert")
+        files = [write_questions(folder / f"{number}.json", 24, number, unanswerable) for number in range(3)]
+        return dict(zip(PARTS, files, strict=True))
+
+    return write
 
 
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_answers(tmp_path, version):
-    save_tiny_bert(tmp_path / "bert")
-    share = 0.5 if version == "2.0" else 0.0
-    files = [write_questions(tmp_path / f"{n}.json", 24, n, unanswerable=share) for n in range(3)]
-    words = ["--train_file", str(files[0]), "--validation_file", str(files[1]), "--max_seq_length", "32"]
-    assert not check(tmp_path, "question_answering", files[2], *words, "--doc_stride", "12")
+def tagged(folder: Path) -> dict[str, Path]:
+    write_checkpoint(folder / "bert")
+    return {name.removesuffix("_file"): Path(files[0]) for name, files in write_parts(folder).items()}
 
-    if version == "2.0":  # a given threshold wins over the one that was decided
-        run = ["--model_name_or_path", str(tmp_path / "run"), "--output_dir", str(tmp_path / "given"), *QUICK]
-        given = ["--do_train", "false", "--test_file", str(files[2]), "--null_score_diff_threshold=-1000"]
-        assert recipe("finetune_question_answering")([*run, *given, *words]) == 0
-        assert json.loads((tmp_path / "given/test_results.json").read_text())["test_NoAns_exact"] == 100
 
-    # Without a threshold: 0 for a checkpoint of the stock example; ours then answers every question
-    path, rows = tmp_path / "run/config.json", write_questions(tmp_path / "3.json", 24, 3, unanswerable=0.5)
-    config, results = {**json.loads(path.read_text()), "trained_on": None}, []
+def choices(folder: Path) -> dict[str, Path]:
+    save_checkpoint(folder / "bert")
+    for part in PARTS:
+        (folder / f"{part}.jsonl").write_text(swag_lines())
+    return {part: folder / f"{part}.jsonl" for part in PARTS}
+
+
+# ---- metrics of the rows that `predict` writes
+
+
+def of_classes(rows, test_file) -> dict[str, float]:
+    gold, said = [row["label"] for row in rows], [row["prediction"] for row in rows]
+    two = set(gold) == {"ham", "spam"}
+    average = {"average": "binary", "pos_label": "spam"} if two else {"average": "macro"}
+    metrics = {
+        "accuracy": sklearn.accuracy_score(gold, said),
+        "f1": sklearn.f1_score(gold, said, **average),
+        "matthews_correlation": sklearn.matthews_corrcoef(gold, said),
+    }
+    if two:
+        positive = [row["score"] if row["prediction"] == "spam" else 1 - row["score"] for row in rows]
+        metrics["average_precision"] = sklearn.average_precision_score(gold, positive, pos_label="spam")
+        metrics["brier_score"] = sklearn.brier_score_loss(gold, positive, pos_label="spam")
+        metrics["loss"] = sklearn.log_loss(gold, positive)
+        metrics["recall"] = sklearn.recall_score(gold, said, pos_label="spam")
+    return metrics
+
+
+def of_numbers(rows, test_file) -> dict[str, float]:
+    gold, said = [row["label"] for row in rows], [row["score"] for row in rows]
+    loss = sklearn.mean_squared_error(gold, said)
+    return {"pearson": pearsonr(gold, said)[0], "spearmanr": spearmanr(gold, said)[0], "loss": loss, "rmse": loss**0.5}
+
+
+def of_several(rows, test_file) -> dict[str, float]:
+    gold = np.array([[name in row["label"] for name in SEVERAL] for row in rows])
+    said = np.array([[name in row["labels"] for name in SEVERAL] for row in rows])
+    scores = np.array([[row["scores"][name] for name in SEVERAL] for row in rows])
+    return {
+        "micro_f1": sklearn.f1_score(gold, said, average="micro"),
+        "macro_f1": sklearn.f1_score(gold, said, average="macro"),
+        "accuracy": sklearn.accuracy_score(gold, said),
+        "f1_y": sklearn.f1_score(gold[:, 1], said[:, 1]),
+        "loss": np.mean([sklearn.log_loss(gold[:, label], scores[:, label]) for label in range(3)]),
+    }
+
+
+def of_answers(rows, test_file) -> dict[str, float]:
+    paragraphs = [one for article in json.loads(test_file.read_text())["data"] for one in article["paragraphs"]]
+    gold = [[answer["text"] for answer in each["qas"][0]["answers"]] for each in paragraphs]
+    pairs = [exact_and_f1(row["answer"], texts) for row, texts in zip(rows, gold, strict=True)]
+    return dict(zip(("exact", "f1"), 100 * np.mean(pairs, axis=0), strict=True))
+
+
+def of_words(rows, test_file) -> dict[str, float]:
+    """The files of the run have the same labels."""
+    gold, said = ([row[name] for row in rows] for name in ("tags", "labels"))
+    written = (test_file.parent / "run/predictions.conll").read_text().split("\n\n")[:-1]
+    assert said == [[line.split("\t")[2] for line in block.splitlines()] for block in written]
+    assert len({label for labels in said for label in labels}) > 1
+    found = [{(n, *entity) for n, tags in enumerate(each) for entity in entities(tags)} for each in (gold, said)]
+    hits = len(found[0] & found[1])
+    return {
+        "precision": hits / max(1, len(found[1])),
+        "recall": hits / len(found[0]),
+        "f1": 2 * hits / (len(found[0]) + len(found[1])),
+        "accuracy": sklearn.accuracy_score(np.concatenate(gold), np.concatenate(said)),
+    }
+
+
+def of_choices(rows, test_file) -> dict[str, float]:
+    return {"accuracy": sklearn.accuracy_score([row["label"] for row in rows], [row["choice"] for row in rows])}
+
+
+# ---- the comparison
+
+SHORT = ["--max_seq_length", "16"]
+SQUAD = ["--max_seq_length", "32", "--doc_stride", "12"]
+WORDS = ["--max_seq_length", "24", "--learning_rate", "1e-2"]
+FROZEN = [*WORDS, "--feature_based", "last", "--document_context", "true", "--max_steps", "150"]
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "options", "compute"),
+    [
+        ("classification", labelled(lambda n: ("ham", "spam")[n % 3 == 0]), [*SHORT, "--best_f1_threshold", "true"],
+         of_classes),
+        ("classification", labelled(lambda n: "abc"[n % 3], pairs=True),
+         ["--max_seq_length", "8", "--long_texts", "windows"], of_classes),
+        ("classification", labelled(lambda n: n % 2),
+         [*SHORT, "--problem_type", "regression", "--max_steps", "80"], of_numbers),
+        ("classification", labelled(lambda n: [name for bit, name in enumerate(SEVERAL) if n >> bit & 1]),
+         [*SHORT, "--best_f1_threshold", "true"], of_several),
+        ("question_answering", questions(0.0), SQUAD, of_answers),
+        ("question_answering", questions(0.5), SQUAD, of_answers),
+        ("token_classification", tagged, [*WORDS, "--document_context", "false"], of_words),
+        ("token_classification", tagged, [*WORDS, "--document_context", "true"], of_words),
+        ("token_classification", tagged, FROZEN, of_words),
+        ("multiple_choice", choices, ["--max_seq_length", "48"], of_choices),
+    ],
+    ids=["two", "pairs", "numbers", "several", "squad1", "squad2", "words", "context", "frozen", "choices"],
+)  # fmt: skip
+def test_metrics_are_the_same_everywhere(tmp_path, monkeypatch, name, write, options, compute):
+    monkeypatch.setattr(frozen_features, "LSTM_HIDDEN_SIZE", 32)
+    files = write(tmp_path)
+    words = [*QUICK, *options, *(word for part in PARTS for word in (f"--{part}_file", str(files[part])))]
+    test = ["--test_file", str(files["test"])]
+    run, again, without = (str(tmp_path / output) for output in ("run", "again", "without"))
+    assert (
+        recipe(f"finetune_{name}")(["--model_name_or_path", str(tmp_path / "bert"), "--output_dir", run, *words]) == 0
+    )
+    assert recipe("evaluate")([run, *test, "--output_dir", again]) == 0
+    assert recipe("predict")([run, str(files["test"]), "--output", str(tmp_path / "out.jsonl")]) == 0
+    expected, found = results(run), results(again)
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    computed = {f"test_{metric}": value for metric, value in compute(rows, files["test"]).items()}
+    assert computed == pytest.approx({metric: expected[metric] for metric in computed}, rel=1e-6, abs=1e-6)
+
+    # Without training, the options that are not given are those of the training
+    if "--feature_based" not in options:  # the stock class does not load it
+        kept = [word for word in ("--problem_type", "regression") if word in options]
+        data = [word for part in PARTS for word in (f"--{part}_file", str(files[part]))]
+        model = ["--do_train", "false", "--model_name_or_path", run, "--output_dir", without]
+        assert recipe(f"finetune_{name}")([*model, *QUICK, *data, *kept]) == 0
+        assert results(without) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        shared = results(without, "eval")
+        assert shared == pytest.approx({each: results(run, "eval")[each] for each in shared}, rel=1e-6, abs=1e-6)
+
+
+def results(folder: str, part: str = "test") -> dict[str, float]:
+    metrics = json.loads(Path(folder, f"{part}_results.json").read_text())
+    return {name: value for name, value in metrics.items() if not name.endswith(TIMED)}
+
+
+def test_thresholds_of_answers(tmp_path):
+    """A given one wins over the one that was decided; stock's is 0, ours answers every question without one."""
+    files = questions(0.5)(tmp_path)
+    words = [*QUICK, *SQUAD, *(word for part in PARTS for word in (f"--{part}_file", str(files[part])))]
+    run = str(tmp_path / "run")
+    tune = recipe("finetune_question_answering")
+    assert tune(["--model_name_or_path", str(tmp_path / "bert"), "--output_dir", run, *words]) == 0
+    given = ["--do_train", "false", "--model_name_or_path", run, "--output_dir", str(tmp_path / "given")]
+    assert tune([*given, *words, "--null_score_diff_threshold=-1000"]) == 0
+    assert results(str(tmp_path / "given"))["test_NoAns_exact"] == 100
+
+    path = tmp_path / "run/config.json"
+    config, found = {**json.loads(path.read_text()), "trained_on": None}, []
     for changes in ({}, {"null_score_diff_threshold": 0.0}, {"trained_on": {"doc_stride": 12}}):
         path.write_text(json.dumps({**config, "null_score_diff_threshold": None, **changes}))
-        where = ["--test_file", str(rows), "--output_dir", str(tmp_path / "again")]
-        assert recipe("evaluate")([str(tmp_path / "run"), *where]) == 0
-        results.append(json.loads((tmp_path / "again/test_results.json").read_text()))
-    assert results[0] == results[1]
-    assert results[2]["test_NoAns_exact"] == 0 < results[0]["test_NoAns_exact"]
-
-
-@pytest.mark.parametrize("context", ["true", "false"])
-def test_words(tmp_path, context):
-    write_checkpoint(tmp_path / "bert")
-    parts = write_parts(tmp_path)
-    words = [word for part in ("train", "validation") for word in (f"--{part}_file", *parts[f"{part}_file"])]
-    words += ["--max_seq_length", "24", "--document_context", context, "--max_steps", "40", "--learning_rate", "1e-2"]
-    assert not check(tmp_path, "token_classification", parts["test_file"][0], *words)
-
-    # `predict` reads the same windows as the run
-    rows = predictions(tmp_path, parts["test_file"][0])
-    blocks = (tmp_path / "run/predictions.conll").read_text().split("\n\n")[:-1]
-    expected = [[line.split("\t")[2] for line in block.splitlines()] for block in blocks]
-    assert [row["labels"] for row in rows] == expected
-    assert len({label for row in rows for label in row["labels"]}) > 1
-
-
-def test_words_on_frozen_features(tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 32)
-    write_checkpoint(tmp_path / "bert")
-    parts = write_parts(tmp_path)
-    words = [word for part in ("train", "validation") for word in (f"--{part}_file", *parts[f"{part}_file"])]
-    words += ["--max_seq_length", "24", "--feature_based", "last", "--document_context", "true"]
-    assert not check(tmp_path, "token_classification", parts["test_file"][0], *words)
-
-    rows = predictions(tmp_path, parts["test_file"][0])
-    assert [len(row["labels"]) for row in rows] == [len(sentence) for sentence in sentences(20, seed=2)]
-
-
-def test_choices(tmp_path):
-    save_checkpoint(tmp_path / "bert")
-    (tmp_path / "rows.jsonl").write_text(swag_lines())
-    words = ["--train_file", str(tmp_path / "rows.jsonl"), "--max_seq_length", "48"]
-    words += ["--validation_file", str(tmp_path / "copy.jsonl")]
-    (tmp_path / "copy.jsonl").write_text(swag_lines())
-    (tmp_path / "test.jsonl").write_text(swag_lines())
-    assert not check(tmp_path, "multiple_choice", tmp_path / "test.jsonl", *words)
+        assert recipe("evaluate")([run, "--test_file", str(files["test"]), "--output_dir", run]) == 0
+        found.append(results(run))
+    assert found[0] == found[1]
+    assert found[2]["test_NoAns_exact"] == 0 < found[0]["test_NoAns_exact"]

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.downstream import RandomTask, Tokens, collate, make_finetuner
+from helpers.downstream import Classes, RandomTask, Tokens, collate, make_finetuner
 from tiny import tiny_config
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
@@ -15,6 +15,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
+from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.trainer import choose_best_metric
 from bert_hf.training import output_folder
 
@@ -23,12 +24,12 @@ def by_hand(trainer, part):
     """Logits and mean loss of a part, one row at a time."""
     model = trainer.network.eval()
     logits, losses, labels = [], 0.0, 0
-    for row in trainer.task.encoded(part):
+    for row in trainer.task.encoded(part).features:
         batch = collate([{name: value for name, value in row.items() if name != "length"}])
         with torch.no_grad():
             outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
         logits.append(outputs.logits[0].numpy())
-        losses += float(trainer.task.losses(batch, outputs).sum())
+        losses += float(trainer.head.losses(batch, outputs).sum())
         labels += int(count_labels(batch["labels"]).sum())
     return logits, losses / labels
 
@@ -36,16 +37,16 @@ def by_hand(trainer, part):
 # ---- evaluation
 
 
-@pytest.mark.parametrize("kind", [RandomTask, Tokens])
-def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, kind):
-    trainer = make_finetuner(tmp_path, kind, per_device_eval_batch_size=4)
+@pytest.mark.parametrize("head", [Classes, Tokens])
+def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, head):
+    trainer = make_finetuner(tmp_path, head, per_device_eval_batch_size=4)
     trainer.task.parts["test"].reverse()  # no longer sorted by length
     logits, loss = by_hand(trainer, "test")
 
     metrics = trainer.predict_part("test", "test")
     assert metrics["test_loss"] == pytest.approx(loss, rel=1e-5)
     for expected, got in zip(logits, trainer.kept["test"], strict=True):
-        np.testing.assert_allclose(got[: len(expected)] if kind is Tokens else got, expected, atol=1e-5)
+        np.testing.assert_allclose(got[: len(expected)] if head is Tokens else got, expected, atol=1e-5)
     assert "test_share_of_class_0" in metrics
 
 
@@ -62,21 +63,20 @@ def test_a_part_without_labels_is_predicted(tmp_path):
 def test_rows_that_are_not_a_part_of_the_task_are_refused(tmp_path):
     """As many rows as the validation part has would be compared with its labels."""
     trainer = make_finetuner(tmp_path)
-    other = trainer.task.encoded("validation")
-    for method in (trainer.evaluate, trainer.predict):
-        with pytest.raises(InputError, match="predict_part"):
-            method(other)
+    other = trainer.get_eval_dataloader(trainer.task.encoded("validation").features)
+    with pytest.raises(InputError, match="not rows of the task"):
+        trainer.evaluation_loop(other, "evaluation")
 
 
 # ---- the best evaluation
 
 
 class Scripted(RandomTask):
-    """Its figure and loss at each evaluation are given."""
+    """Its metric and loss at each evaluation are given."""
 
     script: tuple = ()
 
-    def evaluate(self, part, predictions, labels):
+    def metrics(self, part, kept, losses):
         metric, loss = self.script[min(self.evaluations, len(self.script) - 1)]
         self.evaluations += 1
         return {"share_of_class_0": metric, "loss": loss}
@@ -86,7 +86,7 @@ def evaluated(folder, script, early_stopping_patience=None, kind=Scripted, **opt
     task_args = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
     strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
-        folder, kind, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
+        folder, kind=kind, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
         metric_for_best_model="share_of_class_0", greater_is_better=True, per_device_train_batch_size=18,
         save_total_limit=9, **strategies,
     )  # fmt: skip
@@ -114,17 +114,17 @@ def test_ties_go_to_the_lower_loss(tmp_path, script, kept):
 class Thresholded(Scripted):
     """Its threshold depends on the weights, as that of questions without an answer does."""
 
-    def evaluate(self, part, predictions, labels):
-        self.threshold = float(np.mean(predictions))
-        return super().evaluate(part, predictions, labels)
+    def metrics(self, part, kept, losses):
+        self.head.threshold = float(np.mean(kept))
+        return super().metrics(part, kept, losses)
 
 
 def test_the_threshold_is_that_of_the_weights_that_are_kept(tmp_path):
     trainer = evaluated(tmp_path, ((0.9, 0.1), (0.5, 0.5), (0.4, 0.9)), kind=Thresholded)
     assert trainer.state.best_global_step == 2
-    after_training = trainer.task.threshold
+    after_training = trainer.head.threshold
     trainer.evaluate()
-    assert trainer.task.threshold == after_training
+    assert trainer.head.threshold == after_training
 
 
 def test_early_stopping_counts_evaluations_without_a_better_one(tmp_path):
@@ -225,9 +225,9 @@ def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
     )
     quiet = {"use_cpu": True, "report_to": "none", "bf16": False, "disable_tqdm": True}
     args = FineTuningArguments(str(folder), **quiet, **(run_options or {}))
-    task = RandomTask(task_args, tokenizer)
+    task = RandomTask(task_args, tokenizer, Classes)
     try:
-        model, about = run.load_task_model(task, args.seed)
+        model, about = load_task_model(task, args.seed)
         begun = run.start_finetuning(task, args, model, about)
         before = copy.copy(begun)
         if not begun.finished:
@@ -299,7 +299,9 @@ def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
 
 def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):
     def rows(**options):
-        return RandomTask(TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer).parts
+        return RandomTask(
+            TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer, Classes
+        ).parts
 
     one = rows()
     assert [len(part) for part in one.values()] == [10, 4, 4]

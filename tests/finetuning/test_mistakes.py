@@ -1,4 +1,4 @@
-"""What a person looks at before a classifier is used: mistakes, groups of rows, rows of another kind, the SVM."""
+"""What a person looks at before a classifier is used: mistakes, groups of rows, rows of another kind."""
 
 import csv
 import json
@@ -7,18 +7,10 @@ import numpy as np
 import pytest
 from helpers.classified_rows import classify, write_classified
 from helpers.recipe_runs import recipe
-from scipy.special import softmax
 from tiny import tiny_tokenizer
 
-from bert_hf.finetuning.decisions.mistakes import (
-    Judged,
-    deciles,
-    drift_line,
-    length_groups,
-    measures,
-    write_mistakes,
-    write_slices,
-)
+from bert_hf.finetuning.decisions.drift import drift_line, typical_values
+from bert_hf.finetuning.decisions.mistakes import Judged, length_groups, write_mistakes, write_slices
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 
@@ -62,22 +54,27 @@ def test_groups_of_rows(tmp_path):
 
 def test_only_rows_of_another_kind_are_reported():
     random, tokenizer = np.random.default_rng(0), tiny_tokenizer()
-    usual = {"tokens": random.poisson(20, 4000), "unknown words": random.choice([0, 0, 0, 0.1, 0.25], 4000)}
-    recorded = {name: deciles(values) for name, values in usual.items()}
-    for rows in (1, 10, 100, 4000):  # other rows of the same kind
-        drawn = random.permutation(4000)[:rows]
-        assert not drift_line({name: values[drawn] for name, values in usual.items()}, recorded)
+    words, parts, unknown = (tokenizer.convert_tokens_to_ids(token) for token in ("w1", "##x0", "[UNK]"))
 
-    assert "tokens" in drift_line(usual | {"tokens": random.poisson(30, 200)}, recorded)
-    line = drift_line(usual | {"unknown words": random.choice([0, 0.1, 0.25, 0.5], 200)}, recorded)
-    assert "unknown words" in line
-    assert "tokens" not in line
+    def rows_of(count: int, tokens: int = 20, share: float = 0.1) -> dict[str, list]:
+        lengths = 1 + random.poisson(tokens - 1, count)
+        ids = [np.where(random.random(length) < share, random.choice([parts, unknown]), words) for length in lengths]
+        return {"input_ids": [own.tolist() for own in ids], "length": lengths.tolist()}
 
-    ids = [tokenizer("w1 w2 nonsense")["input_ids"]]
-    found = measures({"input_ids": ids, "length": [len(ids[0])]}, np.array([[0.0, 1.0]]), tokenizer)
-    known = sum(token in ("[CLS]", "[SEP]", "w1", "w2") for token in tokenizer.convert_ids_to_tokens(ids[0]))
-    assert found["unknown words"] == pytest.approx([1 - known / len(ids[0])], abs=1e-4)
-    assert found["score"] == pytest.approx(softmax([0.0, 1.0]).max(), abs=1e-4)
+    usual = rows_of(4000)
+    typical = typical_values(usual, tokenizer)
+    shares = [np.mean(np.array(ids) != words) for ids in usual["input_ids"]]
+    assert typical["tokens"] == pytest.approx((np.mean(usual["length"]), np.std(usual["length"])), abs=1e-4)
+    assert typical["share of unknown words"] == pytest.approx((np.mean(shares), np.std(shares)), abs=1e-4)
+
+    for count in (1, 10, 100, 4000):  # other rows of the same kind
+        assert not drift_line(rows_of(count), tokenizer, typical)
+    long = drift_line(rows_of(200, tokens=30), tokenizer, typical)
+    assert long.startswith("! the rows differ from the training rows: tokens ")
+    assert "unknown" not in long
+    strange = drift_line(rows_of(200, share=0.4), tokenizer, typical)
+    assert "share of unknown words" in strange
+    assert "tokens" not in strange
 
 
 # ---- a run on rows whose labels are numbers
@@ -119,18 +116,4 @@ def test_names_are_given_to_numbers(run):
 def test_strange_rows_are_reported(run, caplog, capsys):
     for name, expected in (("test", False), ("strange", True)):
         assert recipe("predict")([str(run / "run"), str(run / f"{name}.csv"), "--output", str(run / "out.csv")]) == 0
-        assert ("unlike those of the training: " in caplog.text + capsys.readouterr().err) == expected
-
-
-def test_the_lines_of_the_card_load_the_svm(run, monkeypatch):
-    card = (run / "run/README.md").read_text()
-    code = card.split("```python\n")[1].split("```")[0].partition("import numpy")
-    monkeypatch.chdir(run)
-    names: dict = {}
-    exec(code[1] + code[2], names)
-    texts = [row["text"] for row in table(run / "test.csv")]
-    scores = names["vectorizer"].transform(texts) @ names["svm"]["coefficients"].T + names["svm"]["intercept"]
-    results = json.loads((run / "run/all_results.json").read_text())
-    kind = "characters" if "char_wb" in code[2] else "words"
-    right = np.mean((np.ravel(scores) > 0) == [row["label"] == "1" for row in table(run / "test.csv")])
-    assert right == results[f"baseline_{kind}_accuracy"]
+        assert ("! the rows differ from the training rows: " in caplog.text + capsys.readouterr().err) == expected

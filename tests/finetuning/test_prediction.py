@@ -1,7 +1,12 @@
 """Predictions of each head against stock code, and the files that they are written into."""
 
 import csv
+import itertools
 import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
 
 import datasets
 import numpy as np
@@ -13,10 +18,13 @@ import transformers
 from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.config.checkpoint_arguments import PredictionArguments
+from bert_hf.data.text import tables
+from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
-from bert_hf.finetuning.predict import TextPredictor, load_predictor, predict
-from bert_hf.finetuning.prediction_files import check_prediction, load, write_predictions
+from bert_hf.finetuning.heads.classification import ClassificationHead
+from bert_hf.finetuning.predict import load_predictor, predict
+from bert_hf.finetuning.prediction_files import check_prediction, load, predicted_rows, write_predictions
 
 LENGTH = 24
 RNG = np.random.default_rng(0)
@@ -84,6 +92,20 @@ def test_pairs_and_numbers_are_those_of_a_stock_forward(tmp_path):
     assert found[0].keys() == {"score"}
 
 
+def test_several_labels_are_those_of_a_stock_forward(tmp_path):
+    names = {0: "a", 1: "b", 2: "c"}
+    model, tokenizer = save(
+        tmp_path / "model", num_labels=3, id2label=names, problem_type="multi_label_classification"
+    )
+    inputs = tokenizer(TEXTS, truncation=True, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs).logits.sigmoid().numpy()
+    found = predict(tmp_path / "model", TEXTS)
+    assert np.allclose([list(row["scores"].values()) for row in found], expected, atol=1e-5)
+    assert [row["labels"] for row in found] == [[names[n] for n in range(3) if own[n] >= 0.5] for own in expected]
+    assert len({len(row["labels"]) for row in found}) > 1
+
+
 def test_tags_are_those_of_the_first_pieces(tmp_path):
     model, tokenizer = save(tmp_path / "model", "TokenClassification", num_labels=4)
     sentences = [text.split()[:12] for text in TEXTS]
@@ -140,9 +162,6 @@ def test_a_model_without_a_head_is_refused(tmp_path):
     transformers.BertModel(tiny_config()).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="predicts nothing"):
         load_predictor(tmp_path)
-    save(tmp_path / "many", num_labels=3, problem_type="multi_label_classification")
-    with pytest.raises(InputError, match="multi-label"):
-        load_predictor(tmp_path / "many")
 
 
 # ---- columns
@@ -204,7 +223,7 @@ def test_rows_without_a_text_are_counted_and_kept(tmp_path, caplog):
     save(tmp_path / "model", num_labels=2)
     source = as_csv(tmp_path / "rows.csv", [{"n": n, "text": text} for n, text in enumerate(["w1", "", "w2", " "])])
     assert write(tmp_path / "model", [source], tmp_path / "out.csv") == 4
-    assert "! 2 of 4 rows have no text" in caplog.text
+    assert "! 2 rows have no text" in caplog.text
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert len(lines) == 5
     assert max(len(line.rpartition(",")[2]) for line in lines) <= len("0.1234567")
@@ -271,74 +290,112 @@ def test_rows_in_python_form_the_documents_of_a_file(tmp_path, monkeypatch):
         assert [predict(tmp_path / "model", [row])[0]["labels"] for row in given] != written
 
 
-# ---- windows and resume
+# ---- one pass
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
-def test_killed_and_started_again(tmp_path, monkeypatch, kind):
+def test_killed_and_started_again(tmp_path, kind):
+    """No half output is ever there under its name, and the same command begins again."""
     save(tmp_path / "model", num_labels=3)
-    monkeypatch.setattr(prediction_files, "WINDOW", 4)
     source = as_csv(tmp_path / "rows.csv", [{"text": text, "n": n} for n, text in enumerate(TEXTS)])
     whole, output = tmp_path / f"whole{kind}", tmp_path / f"out{kind}"
     write(tmp_path / "model", [source], whole)
 
-    calls = []
-    predict_texts = TextPredictor.predict
-
-    def killed(self, items):
-        calls.append(items)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return predict_texts(self, items)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TextPredictor, "predict", killed)
-        with pytest.raises(KeyboardInterrupt):
-            write(tmp_path / "model", [source], output)
+    child = multiprocessing.get_context("fork").Process(target=killed, args=(tmp_path, source, output))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     assert not output.exists()
 
-    # The last line of the journal is cut as by a kill while it is written
-    journal = tmp_path / f".{output.name}.unfinished/predictions.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-9])
-    monkeypatch.setattr(
-        TextPredictor, "predict", lambda self, items: (calls.append(items), predict_texts(self, items))[1]
-    )
+    before = b"of an older run"
+    output.write_bytes(before)
+    with pytest.MonkeyPatch.context() as patch:
+        broken_after(3, patch, lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write(tmp_path / "model", [source], output)
+    assert output.read_bytes() == before
+
     write(tmp_path / "model", [source], output)
     assert output.read_bytes() == whole.read_bytes()
-    assert len(calls) == -(-len(TEXTS) // 4) + 2  # the killed one, and the one that was cut
-    assert not journal.parent.exists()
 
 
-def test_the_journal_of_other_rows_is_not_used(tmp_path, monkeypatch):
+def broken_after(windows: int, patch: pytest.MonkeyPatch, action: Callable) -> None:
+    """Reads four rows at a time, and calls `action` in place of a window's prediction."""
+    calls = itertools.count()
+    decode = ClassificationHead.decode
+    patch.setattr(prediction_files, "WINDOW", 4)
+    patch.setattr(ClassificationHead, "decode", lambda *args: action() if next(calls) == windows else decode(*args))
+
+
+def killed(folder, source, output) -> None:
+    torch.set_num_threads(1)
+    broken_after(3, pytest.MonkeyPatch(), lambda: os.kill(os.getpid(), signal.SIGKILL))
+    write(folder / "model", [source], output)
+
+
+@pytest.mark.parametrize(("columns", "readings"), [(("text", "by"), 2), (("text", "by", "n"), 1)])
+def test_a_table_is_read_once(tmp_path, monkeypatch, columns, readings):
+    """And a table of two columns once before: it may have no header."""
     save(tmp_path / "model", num_labels=3)
     monkeypatch.setattr(prediction_files, "WINDOW", 4)
-    source = as_lines(tmp_path / "rows.jsonl", [{"text": text} for text in TEXTS])
-    with monkeypatch.context() as patch:
-        patch.setitem(prediction_files._WRITERS, ".jsonl", lambda *words: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            write(tmp_path / "model", [source], tmp_path / "out.jsonl")
+    source = as_csv(tmp_path / "rows.csv", [dict.fromkeys(columns, text) for text in TEXTS])
+    finished = []
+    read_lines = tables.read_lines
 
-    as_lines(source, [{"text": text} for text in TEXTS[::-1]])
-    write(tmp_path / "model", [source], tmp_path / "out.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    expected = predict(tmp_path / "model", TEXTS[::-1])
-    assert [line["text"] for line in lines] == TEXTS[::-1]
-    assert [line["label"] for line in lines] == [row["label"] for row in expected]
+    def counted(path, *args):
+        yield from read_lines(path, *args)
+        finished.append(path)
 
-
-def test_columns_that_only_later_rows_have(tmp_path, monkeypatch):
-    save(tmp_path / "model", num_labels=3)
-    source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5}])
-    for kind in (".csv", ".parquet"):
+    monkeypatch.setattr(tables, "read_lines", counted)
+    for kind in (".csv", ".parquet", ".jsonl"):
+        finished.clear()
         write(tmp_path / "model", [source], tmp_path / f"out{kind}")
-    written = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
-    assert [row["id"] for row in written] == ["", "3", "2.5"]
-    assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [None, 3.0, 2.5]
+        assert finished == [str(source)] * readings
+
+
+@pytest.mark.parametrize("context", [False, True])
+def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
+    monkeypatch.setattr(prediction_files, "WINDOW", 8)
+    save(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": context})
+    predictor = load_predictor(tmp_path / "model")
+    ahead, written = 0, 0
+
+    def endless() -> Iterator[Row]:
+        nonlocal ahead
+        for number in itertools.count(1):
+            ahead = max(ahead, number - written)
+            yield Row({"tokens": ["w1", "w2"]}, "rows.jsonl", number)
+
+    for window in itertools.islice(predicted_rows(predictor, endless()), 20):
+        written += len(window)
+    assert written == 160
+    assert ahead <= 2 * 8  # a window, and the one after it
+
+
+@pytest.mark.parametrize("window", [1, 2, 4096])
+def test_columns_that_only_later_rows_have(tmp_path, monkeypatch, window):
+    save(tmp_path / "model", num_labels=3)
+    monkeypatch.setattr(prediction_files, "WINDOW", window)
+    rows = [{"text": "w1"}, {"text": 'a "b",\nc'}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5, "by": "x"}]
+    source = as_lines(tmp_path / "rows.jsonl", rows)
+    for kind in (".csv", ".parquet"):
+        assert write(tmp_path / "model", [source], tmp_path / f"out{kind}") == 4
+    with open(tmp_path / "out.csv", newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["text"] for row in written] == [row["text"] for row in rows]
+    assert [row["id"] for row in written] == ["", "", "3", "2.5"]
+    assert [row["by"] for row in written] == ["", "", "", "x"]
+    labels = [row["label"] for row in predict(tmp_path / "model", rows)]
+    assert [row["label"] for row in written] == labels
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert (table["id"], table["by"]) == ([None, None, 3.0, 2.5], [None, None, None, "x"])
+    assert (table["text"], table["label"]) == ([row["text"] for row in rows], labels)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.csv", "out.parquet", "rows.jsonl"]
 
     as_lines(source, [{"text": "w1", "id": "a"}, {"text": "w2", "id": 3}])
-    monkeypatch.delattr(TextPredictor, "predict")  # nothing is predicted before
     with pytest.raises(InputError, match="types differ"):
-        write(tmp_path / "model", [source], tmp_path / "out.parquet")
+        write(tmp_path / "model", [source], tmp_path / "other.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.csv", "out.parquet", "rows.jsonl"]
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])

@@ -37,6 +37,11 @@ def ask(question, context, *answers, name="q"):
     return Question(name, question, context, tuple(found))
 
 
+def as_row(question):
+    answers = [{"text": answer.text, "answer_start": answer.start} for answer in question.answers]
+    return {**dataclasses.asdict(question), "answers": answers}
+
+
 def letters(text):
     """A tokenizer whose vocabulary is every word of a text."""
     words = BertTokenizer(vocab={"[UNK]": 0}).backend_tokenizer
@@ -52,23 +57,23 @@ CONTEXT = "w1 w2 w3 w4 w5 w6 w7"
 
 def test_windows_literally(tokenizer):
     windows = make_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, WindowShape(9, 2))
-    found = [tokenizer.decode(row["input_ids"]) for row in windows.data]
+    found = [tokenizer.decode(row["input_ids"]) for row in windows.features]
     assert found == [
         "[CLS] w50 w51 [SEP] w1 w2 w3 w4 [SEP]",
         "[CLS] w50 w51 [SEP] w3 w4 w5 w6 [SEP]",
         "[CLS] w50 w51 [SEP] w5 w6 w7 [SEP]",
     ]
-    assert windows.data["context"][:] == [[4, 8], [4, 8], [4, 7]]
+    assert windows.features["context"][:] == [[4, 8], [4, 8], [4, 7]]
     none = 1 << 30  # the first window has no previous one, the last no next one
-    assert windows.data["limits"][:] == [[4, none, 6, 13], [6, 9, 6, 13], [6, 9, 7, none]]
-    assert windows.data["labels"][:] == [[0, 0], [5, 6], [0, 0]]  # the second alone holds the whole answer
-    assert windows.data["length"][:] == [9, 9, 8]
+    assert windows.features["limits"][:] == [[4, none, 6, 13], [6, 9, 6, 13], [6, 9, 7, none]]
+    assert windows.features["labels"][:] == [[0, 0], [5, 6], [0, 0]]  # the second alone holds the whole answer
+    assert windows.features["length"][:] == [9, 9, 8]
     assert windows.shift.tolist() == [-4, -2, 0]
 
 
 def test_a_batch_literally(tokenizer):
     windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, WindowShape(16, 2))
-    batch = WindowCollator(tokenizer)(list(windows.data))
+    batch = WindowCollator(tokenizer)(list(windows.features))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
         "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
@@ -89,7 +94,7 @@ def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, s
         return
     stock = TINY(*texts, truncation="only_second", max_length=length, stride=stride, return_overflowing_tokens=True)
     ours = make_windows([ask(*texts)], TINY, WindowShape(length, stride))
-    assert ours.data["input_ids"][:] == stock["input_ids"]
+    assert ours.features["input_ids"][:] == stock["input_ids"]
 
 
 def most_context(spans, first, last):
@@ -106,7 +111,7 @@ def most_context(spans, first, last):
 
 
 @pytest.mark.parametrize("titled", [False, True])
-def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
+def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(tmp_path, titled):
     """Fifty contexts, each in three forms; of three forms that one title names, and all others."""
     rng = np.random.default_rng(0)
     contexts = [" ".join(rng.choice(list("abcdefgh"), 9)) for _ in range(50)]
@@ -114,9 +119,12 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
     for number, context in enumerate(contexts):
         for form in (context, context.upper(), f"{context} ."):
             title = f"article {number // 2}" if titled else ""
-            questions.append(Question(str(len(questions)), "Why?", form, (), title))
-    task_args = QuestionAnsweringArguments(train_file=["a.json"])
-    rest, part = QuestionAnsweringTask.complete(task_args, {"train": questions}).values()
+            answer = Answer(form[:1], 0)
+            questions.append(Question(str(len(questions)), "Why?", form, (answer,), title))
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(as_row(question)) + "\n" for question in questions))
+    task_args = QuestionAnsweringArguments(train_file=[str(path)])
+    rest, part = QuestionAnsweringTask(task_args, None).parts.values()
     assert len(part) == pytest.approx(15, abs=3)
     texts = [{question.context.lower().rstrip(" .") for question in rows} for rows in (rest, part)]
     assert not texts[0] & texts[1]
@@ -125,12 +133,12 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
 
 def test_a_long_question_is_cut(tokenizer):
     windows = make_windows([ask("w1 w2 w3 w4", "w5")], tokenizer, WindowShape(16, 2, max_query_length=3))
-    assert tokenizer.decode(windows.data[0]["input_ids"]) == "[CLS] w1 w2 w3 [SEP] w5 [SEP]"
+    assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 w2 w3 [SEP] w5 [SEP]"
 
 
 def test_an_empty_context_is_one_window_without_answer(tokenizer):
     windows = make_windows([ask("w1", "")], tokenizer, WINDOW)
-    assert tokenizer.decode(windows.data[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
+    assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
     (prediction,) = decode(windows, reduced(windows, *zeros(windows)))
     assert (prediction.text(), prediction.spans) == ("", [])
     assert [span.text for span, _ in prediction.ranked(with_null=False)] == [""]
@@ -157,14 +165,14 @@ def test_answers_at_the_ends_of_tokens():
 
 
 def zeros(windows):
-    longest = max(windows.data["length"])
+    longest = max(windows.features["length"])
     return np.zeros((len(windows), longest), np.float32), np.zeros((len(windows), longest), np.float32)
 
 
 def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     """The best spans of each window, computed in batches of different lengths."""
     found = []
-    rows = list(windows.data)
+    rows = list(windows.features)
     for begin in range(0, len(windows), 3):
         batch = WindowCollator(TINY)(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
@@ -191,7 +199,7 @@ def test_the_n_best_list_equals_brute_force(seed):
         logits[:] = whole if seed % 2 else rng.normal(size=logits.shape)
 
     found = list(decode(windows, reduced(windows, starts, ends, n_best, longest), n_best))
-    rows = list(windows.data)
+    rows = list(windows.features)
     for number, prediction in enumerate(found):
         expected, null = brute_force(windows, rows, number, starts, ends, longest)
         ours = [(span.start_logit, span.end_logit, span.start, span.end) for span in prediction.spans]
@@ -319,7 +327,7 @@ def gold_answers(questions, tokenizer, shape):
     windows = make_windows(questions, tokenizer, shape)
     found = []
     for begin in range(0, len(windows), 64):
-        batch = WindowCollator(TINY)(list(windows.data.select(range(begin, min(begin + 64, len(windows))))))
+        batch = WindowCollator(TINY)(list(windows.features.select(range(begin, min(begin + 64, len(windows))))))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):
             logits[0, row, first] = logits[1, row, last] = 5.0

@@ -10,7 +10,7 @@ import pytest
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments, SplitArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning import fold_files
+from bert_hf.finetuning.rows import fold_files
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.splits import folds, held_out, row_strata, split_rows
@@ -166,7 +166,7 @@ def test_training_rows_in_given_files_are_noted(tmp_path, caplog):
     (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
     (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
     files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", "test")}
-    ClassificationTask.read(ClassificationArguments(validation_file=files["test_file"], **files))
+    ClassificationTask(ClassificationArguments(validation_file=files["test_file"], **files), None)
     for part in ("validation", "test"):
         assert f"1 of 2 {part} rows have the same words as a training row" in caplog.text
 

@@ -99,7 +99,7 @@ def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
         ("a.jsonl", lines({**row(), "id": None}), "a.jsonl:1: question None: id, question"),
         ("a.json", {"data": [{"title": "x"}]}, "a.json: question None: id, question"),
         ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: not SQuAD's JSON: KeyError('context')"),
-        ("a.json", [], "a.json: contains no rows"),
+        ("a.json", [], "a.json: contains no questions"),
         ("a.json", {"data": []}, "a.json: contains no questions"),
         ("a.json", "7", "a.json:1: not a JSON object"),
         ("a.csv", "a,b\n1,2\n", "a.csv:2: question None: id, question"),
@@ -121,12 +121,14 @@ def test_hub_rows_of_other_or_empty_splits(monkeypatch):
     unlabelled = datasets.Dataset.from_list([{"id": "c", "question": "?", "context": "x"}])
     splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    found = QuestionAnsweringTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
-    assert {split: len(part) for split, part in found.items()} == {"train": 2, "test": 1}
+    splits["validation"] = splits["train"].select([0])
+    task_args = QuestionAnsweringArguments(dataset_name="some/squad")
+    task = QuestionAnsweringTask(task_args, None)
+    assert {split: len(part) for split, part in task.parts.items()} == {"train": 2, "validation": 1, "test": 1}
 
     splits["train"] = splits["train"].select([])
     with pytest.raises(InputError, match="some/squad: no split 'train'"):
-        QuestionAnsweringTask.read(QuestionAnsweringArguments(dataset_name="some/squad"))
+        QuestionAnsweringTask(task_args, None)
 
 
 # ---- predictions and odds

@@ -11,21 +11,23 @@ from bert_hf import predict
 from bert_hf.config.finetuning_arguments import FEATURES
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning import feature_tagging
 from bert_hf.finetuning.features.word_windows import make_windows, tokenize_words
+from bert_hf.finetuning.heads import frozen_features
 from bert_hf.finetuning.heads.frozen_features import (
     BiLstmTagger,
-    FeatureTaggingTask,
     hidden_state_numbers,
     make_tagger,
     word_features,
 )
 from bert_hf.finetuning.onnx_export import export_onnx
+from bert_hf.finetuning.run import identity_of
+from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
+from bert_hf.finetuning.trainer import FineTuner
 
 
 @pytest.fixture(autouse=True)
 def small_lstm(monkeypatch):
-    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 8)
+    monkeypatch.setattr(frozen_features, "LSTM_HIDDEN_SIZE", 8)
 
 
 SENTENCES = [["w1x0", "w2"], ["w3", "\x00", "w4x1x2", "w5"], ["\x00"]]
@@ -40,7 +42,7 @@ def bert(layers: int = 5, **options) -> BertModel:
 def features_of(tagger, sentences=SENTENCES, longest: int = 14):
     """(words, K, H) features of the words of sentences."""
     pieces = tokenize_words(sentences, tiny_tokenizer(), longest)
-    return word_features(tagger, tiny_tokenizer(), pieces, make_windows(pieces, longest), batch_size=2)
+    return word_features(tagger, tiny_tokenizer(), pieces, make_windows(pieces, longest))
 
 
 # ---- features
@@ -145,7 +147,7 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
 
 def test_the_stock_class_does_not_take_its_classifier(tmp_path, monkeypatch):
     """The BiLSTM's states are here as wide as BERT's, so that the shapes would fit."""
-    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 16)
+    monkeypatch.setattr(frozen_features, "LSTM_HIDDEN_SIZE", 16)
     torch.manual_seed(0)
     tagger = make_tagger(bert(), "last", max_seq_length=16)
     tagger.save_pretrained(tmp_path)
@@ -161,7 +163,7 @@ def trainer_of(folder, **options):
     """A trainer of a tagger without dropout, by plain gradient steps."""
     shape = {"feature_based": "weighted_last_4"}
     task_args = asked_for(folder, model_name_or_path="none", from_scratch=True, **shape)
-    task = FeatureTaggingTask(task_args, tiny_tokenizer())
+    task = TokenClassificationTask(task_args, tiny_tokenizer())
     defaults = {
         "learning_rate": 0.5, "optim": "sgd", "max_steps": 2, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_strategy": "no", "train_sampling_strategy": "sequential", "report_to": "none",
@@ -169,18 +171,18 @@ def trainer_of(folder, **options):
     }  # fmt: skip
     args = FineTuningArguments(output_dir=str(folder / "out"), **{**defaults, **options})
     network = bert(hidden_dropout_prob=0.0)
-    network.config.id2label = dict(enumerate(task.labels))
-    tagger, _ = task.make_network(network, args)
+    network.config.id2label = dict(enumerate(task.head.labels))
+    tagger, _ = task.make_frozen_network(network, args)
     args.num_train_epochs = 1
     facts = {"identity": identity_of(task, args, tagger)}
-    return FineTuner(tagger, args, task.collator(), task, task.tokenizer, facts=facts)
+    return FineTuner(tagger, args, task=task, facts=facts)
 
 
 def test_sentences_of_the_task_have_their_own_features(tmp_path):
     trainer = trainer_of(tmp_path)
     task = trainer.task
     rows = task.parts["validation"]
-    features = task.encoded("validation").to_list()
+    features = task.encoded("validation").features.to_list()
     found = features_of(trainer.network, rows.words)
     batch = task.collator()(features[:3])
 
@@ -188,12 +190,12 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     for row, sentence in enumerate(rows.words[:3]):
         expected = torch.stack([next(words) for _ in sentence])
         torch.testing.assert_close(batch["features"][row, : len(sentence)], expected, atol=1e-5, rtol=0)
-        assert [task.labels[number] for number in batch["labels"][row, : len(sentence)]] == rows.tags[row]
+        assert [task.head.labels[number] for number in batch["labels"][row, : len(sentence)]] == rows.tags[row]
     assert batch["lengths"].tolist() == [len(sentence) for sentence in rows.words[:3]]
 
     width = max(row["length"] for row in features)
     gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
-    assert task.predicted_tags("validation", gold) == rows.tags
+    assert task.predictions("validation", gold) == rows.tags
 
 
 def test_noise_in_embeddings_is_not_part_of_a_run_with_frozen_ones(tmp_path):

@@ -15,7 +15,7 @@ import bert_hf
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold, describe_threshold
-from bert_hf.finetuning.metrics.classification import classification_metrics
+from bert_hf.finetuning.metrics.classification import classification_metrics, positive_scores, predicted_classes
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
 RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]
@@ -48,7 +48,7 @@ def test_no_other_threshold_is_better(option, value, seed):
     positives, negatives = int(targets.sum()), int((targets == 0).sum())
     scores = np.unique(expit(logits[:, 1].astype(np.float64)))
     every = [counts(logits, targets, each) for each in [*scores, 1.0]]
-    hits, alarms = counts(logits, targets, choose_threshold(logits, targets, asked(option, value)))
+    hits, alarms = counts(logits, targets, choose_threshold(positive_scores(logits), targets, asked(option, value)))
 
     if option == "max_false_positive_rate":
         assert (hits, alarms) == max((pair for pair in every if pair[1] / negatives <= value), key=lambda pair: pair)
@@ -63,16 +63,16 @@ def test_no_other_threshold_is_better(option, value, seed):
 
 
 def test_it_lies_between_two_scores():
-    logits = np.log([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
+    scores = np.array([0.9, 0.8, 0.7, 0.4, 0.2])
     targets = np.array([1, 1, 0, 1, 0])
-    assert choose_threshold(logits, targets, asked("max_false_positive_rate", 0.5)) == pytest.approx(0.3)
-    assert choose_threshold(logits, targets, asked("max_false_positive_rate", 0.4)) == pytest.approx(0.75)
-    assert choose_threshold(logits, 1 - targets, asked("max_false_positive_rate", 0.1)) == pytest.approx(0.95)
+    assert choose_threshold(scores, targets, asked("max_false_positive_rate", 0.5)) == pytest.approx(0.3)
+    assert choose_threshold(scores, targets, asked("max_false_positive_rate", 0.4)) == pytest.approx(0.75)
+    assert choose_threshold(scores, 1 - targets, asked("max_false_positive_rate", 0.1)) == pytest.approx(0.95)
 
 
 def test_the_rates_and_their_exact_intervals():
     logits, targets = drawn(7)
-    metrics = classification_metrics(logits, targets, threshold=0.6)
+    metrics = classification_metrics(predicted_classes(logits, 0.6), targets, logits, with_rates=True)
     hits, alarms = counts(logits, targets, 0.6)
     negatives = int((targets == 0).sum())
     assert metrics["recall"] == hits / targets.sum()

@@ -1,5 +1,6 @@
 """Word windows: every word comes back once, from the window in which it has most context."""
 
+import datasets
 import numpy as np
 import pytest
 from helpers.tagged_words import asked_for
@@ -10,9 +11,8 @@ from transformers import BertTokenizer
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning import words
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, tokenize_words
-from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, read_tagged
+from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
@@ -186,9 +186,9 @@ def test_features_and_labels_literally(tmp_path):
     file.write_text("w1x0 B-X\n\x00 O\nw2 I-X\nw3x1x2 O\n\nw4 O\n")
     given = {part: [str(file)] for part in ("train_file", "validation_file")}
     task = TokenClassificationTask(asked_for(tmp_path, **given, test_file=None, max_seq_length=8), tiny_tokenizer())
-    assert task.labels == ("O", "B-X", "I-X")
+    assert task.head.labels == ("O", "B-X", "I-X")
 
-    rows = task.encoded("train").to_list()
+    rows = task.encoded("train").features.to_list()
     names = [task.tokenizer.convert_ids_to_tokens(row["input_ids"]) for row in rows]
     assert names[0] == ["[CLS]", "w1", "##x0", "w2", "w3", "##x1", "##x2", "[SEP]"]
     assert rows[0]["labels"] == [-100, 1, -100, 2, 0, -100, -100, -100]
@@ -197,7 +197,7 @@ def test_features_and_labels_literally(tmp_path):
 
     # The tag of the word without pieces is O whatever is predicted
     predictions = np.array([[9, 1, 9, 1, 2, 9, 9, 9], [9, 0, -100, -100, -100, -100, -100, -100]])
-    assert task.predicted_tags("train", predictions) == [["B-X", "O", "B-X", "I-X"], ["O"]]
+    assert task.predictions("train", predictions) == [["B-X", "O", "B-X", "I-X"], ["O"]]
 
 
 @pytest.mark.parametrize("context", [False, True])
@@ -207,13 +207,13 @@ def test_the_labels_themselves_as_predictions_give_every_tag_back(tmp_path, cont
         asked_for(tmp_path, max_seq_length=length, document_context=context), LETTER_TOKENIZER
     )
     for part, rows in task.parts.items():
-        features = task.encoded(part).to_list()
+        features = task.encoded(part).features.to_list()
         width = max(row["length"] for row in features)
         gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
         assert all(row["length"] <= length for row in features)
         assert (gold != -100).sum() == sum(map(len, rows.words))  # each word is labelled once
-        assert task.predicted_tags(part, gold) == rows.tags
-        metrics = task.evaluate(part, gold, gold)
+        assert task.predictions(part, gold) == rows.tags
+        metrics = task.metrics(part, gold, np.ones((len(gold), 2)))
         assert [metrics["f1"], metrics["f1_person"], metrics["accuracy"]] == [1, 1, 1]
 
 
@@ -223,12 +223,8 @@ def test_document_context_is_of_the_document(tmp_path):
     given = {part: [str(file)] for part in ("train_file", "validation_file")}
     task_args = asked_for(tmp_path, **given, test_file=None, max_seq_length=8, document_context=True)
     task = TokenClassificationTask(task_args, tiny_tokenizer())
-    assert [row["input_ids"][1:-1] for row in task.encoded("train").to_list()] == [[6, 7], [6, 7], [8]]
-    assert [row["labels"] for row in task.encoded("train").to_list()][1] == [-100, -100, 1, -100]
-
-
-def complete(task_args, parts=None):
-    return TokenClassificationTask.complete(task_args, parts or TokenClassificationTask.read(task_args))
+    assert [row["input_ids"][1:-1] for row in task.encoded("train").features.to_list()] == [[6, 7], [6, 7], [8]]
+    assert [row["labels"] for row in task.encoded("train").features.to_list()][1] == [-100, -100, 1, -100]
 
 
 def test_validation_sentences_are_split_off(tmp_path):
@@ -240,15 +236,16 @@ def test_validation_sentences_are_split_off(tmp_path):
         tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None,
         validation_split_percentage=20,
     )  # fmt: skip
-    parts = complete(task_args)
+    task = TokenClassificationTask(task_args, tiny_tokenizer())
+    parts = task.parts
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 80, "validation": 20}
     assert not {tuple(words) for words in parts["train"].words} & {tuple(words) for words in parts["validation"].words}
-    assert parts["validation"] == complete(task_args)["validation"]
+    assert parts["validation"] == TokenClassificationTask(task_args, tiny_tokenizer()).parts["validation"]
 
     # Whole documents, where the data have them
     rows = parts["train"]
     rows.documents = [number // 5 for number in range(len(rows))]
-    rest, part = complete(task_args, {"train": rows}).values()
+    rest, part = task.complete({"train": rows}).values()
     assert len(part) == 15
     assert not set(rest.documents) & set(part.documents)
 
@@ -256,8 +253,12 @@ def test_validation_sentences_are_split_off(tmp_path):
     shared = TaggedSentences()
     for number in range(30):
         sentence = [word if number % 2 else word.upper() for word in words[4 * (number % 10) : 4 * (number % 10) + 4]]
-        shared.add(sentence, ["O"] * 4, number % 6 if number < 24 else 6, "a.conll", [])
-    rest, part = complete(task_args, {"train": shared}).values()
+        shared.words.append(sentence)
+        shared.tags.append(["O"] * 4)
+        shared.documents.append(number % 6 if number < 24 else 6)
+        shared.places.append(("a.conll", None, True))
+        shared.spans.append([])
+    rest, part = task.complete({"train": shared}).values()
     sentences = [{" ".join(words).lower() for words in rows.words} for rows in (rest, part)]
     assert not sentences[0] & sentences[1]
 
@@ -265,25 +266,27 @@ def test_validation_sentences_are_split_off(tmp_path):
 def test_samples_keep_every_label(tmp_path):
     task = TokenClassificationTask(asked_for(tmp_path, max_train_samples=1), tiny_tokenizer())
     assert len(task.parts["train"]) == 1
-    assert task.labels == ("O", "B-person", "I-person", "B-place")
+    assert task.head.labels == ("O", "B-person", "I-person", "B-place")
 
 
-def test_the_validation_split_of_a_hub_data_set_adds_no_labels(tmp_path, monkeypatch):
-    tagged = {"train": "w1 O\nw2 B-X\n", "validation": "harbour O\n\nmountains B-product\n"}
-    for part, content in tagged.items():
-        (tmp_path / f"{part}.conll").write_text(content)
-    splits = {part: read_tagged([str(tmp_path / f"{part}.conll")]) for part in tagged}
-    monkeypatch.setattr(words, "read_tagged_hub", lambda name, config: dict(splits))
+def test_the_validation_split_of_a_hub_data_set_adds_no_labels(monkeypatch):
+    def rows(*tags: str) -> datasets.Dataset:
+        return datasets.Dataset.from_dict(
+            {"tokens": [[LETTERS[n]] for n in range(len(tags))], "tags": [[t] for t in tags]}
+        )
+
+    splits = {"train": rows("O", "B-X"), "validation": rows(*["O", "B-product"] * 10)}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
     task_args = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
-    with pytest.raises(InputError, match=r"validation\.conll:3: unknown label 'B-product'"):
-        TokenClassificationTask.read(task_args)
+    with pytest.raises(InputError, match=r"some/words \(validation\): unknown label 'B-product'"):
+        TokenClassificationTask(task_args, tiny_tokenizer())
 
     # Where it is split off the training rows, its labels are classes
     splits["train"] = splits.pop("validation")
-    assert TokenClassificationTask(task_args, tiny_tokenizer()).labels == ("O", "B-product")
+    assert TokenClassificationTask(task_args, tiny_tokenizer()).head.labels == ("O", "B-product")
 
 
 def test_the_inputs_of_an_epoch_are_windows(tmp_path):
     task = TokenClassificationTask(asked_for(tmp_path, max_seq_length=8), tiny_tokenizer())
-    assert task.inputs_per_epoch() == len(task.encoded("train")) > len(task.parts["train"])
+    assert len(task.encoded("train").features) > len(task.parts["train"])
     assert not task.splits_test

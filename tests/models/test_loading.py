@@ -25,8 +25,8 @@ from transformers import BertForPreTraining as StockBert
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.models import loading
 from bert_hf.models.config_file import config_from_json, config_of_checkpoint
@@ -83,8 +83,7 @@ def shard(folder: Path, names: list[str]) -> list[Path]:
 class TwoClasses(ClassificationTask):
     """Texts that need no file."""
 
-    @classmethod
-    def read(cls, task_args):
+    def read(self):
         rows = LabelledTexts(["one", "another"], ["a", "b"])
         return {"train": rows, "validation": rows}
 

@@ -11,8 +11,8 @@ from tiny import tiny_config
 
 from bert_hf.models import flops
 from bert_hf.models.flops import model_matmul_rate
-from bert_hf.training import throughput
-from bert_hf.training import trainer as trainer_module
+from bert_hf.pretraining import throughput
+from bert_hf.pretraining import trainer as trainer_module
 
 CPU = torch.device("cpu")
 OPTIONS = {"steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy": "no"}

@@ -71,7 +71,7 @@ def test_missing_predictions_count_zero_and_are_reported(place, capsys):
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("data.json", "[]", "data.json: contains no rows; give"),
+        ("data.json", "[]", "data.json: contains no questions; give"),
         ("predictions.json", '{"a": 1}', "predictions.json: not a JSON object from question id to str; give"),
         ("odds.json", '{"a": 0}', "odds.json: question b is missing; give the odds of every question"),
     ],

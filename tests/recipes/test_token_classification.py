@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from bert_hf import predict
-from bert_hf.finetuning import feature_tagging
+from bert_hf.finetuning.heads import frozen_features
 from bert_hf.finetuning.metrics.entities import count_entities, overall
-from bert_hf.finetuning.rows.tagged_sentences import read_tagged
+from bert_hf.finetuning.rows.tagged_sentences import read_tagged_file
 from bert_hf.finetuning.trainer import FineTuner
 
 FEATURE_BASED = ("--feature_based", "weighted_last_4")
@@ -20,7 +20,7 @@ FEATURE_BASED = ("--feature_based", "weighted_last_4")
 
 @pytest.fixture(autouse=True)
 def small_lstm(monkeypatch):
-    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 32)
+    monkeypatch.setattr(frozen_features, "LSTM_HIDDEN_SIZE", 32)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,10 @@ def tuned(place):
 
 
 def test_every_word_of_the_test_file_is_predicted(place, tuned):
-    rows = read_tagged([str(place / "test.conll")])
+    rows = [row.values for row in read_tagged_file(str(place / "test.conll"))]
     words, gold, predicted = read_predictions(tuned)
-    assert (words, gold) == (rows.words, rows.tags)
+    assert words == [row["tokens"] for row in rows]
+    assert gold == [row["tags"] for row in rows]
 
     # The metrics are those of the file, and the words were learned
     metrics = json.loads((tuned / "all_results.json").read_text())
@@ -113,7 +114,8 @@ def test_the_code_of_the_card_reads_a_text_of_any_length(place, tuned, monkeypat
 
 def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
-    assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words
+    rows = read_tagged_file(str(place / "validation.conll"))
+    assert read_predictions(place / "validated")[0] == [row.values["tokens"] for row in rows]
     card = (place / "validated/README.md").read_text()
     assert "Measured on the text given by --validation_file (validation.conll), which also chose the weights:" in card
 
@@ -132,7 +134,7 @@ def test_feature_based(place, capsys):
     assert [row["labels"] for row in predict(place / "tagger", words)] == predicted
     assert overall(count_entities(gold, predicted)).f1 > 0.5
     card = (place / "tagger/README.md").read_text()
-    assert 'predict("tagger", [["Anna"' in card
+    assert 'predict("tagger", ["Anna' in card
     assert "bert_hf loads it" in card
     assert "pipeline_tag" not in card
 

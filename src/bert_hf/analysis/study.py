@@ -201,7 +201,7 @@ class Study:
                 return code
             for checkpoint in run.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-            for path in [*run.glob("*.safetensors*"), *run.glob("svm.npz")]:  # one file, or shards and their index
+            for path in run.glob("*.safetensors*"):  # one file, or shards and their index
                 path.unlink()
 
         self.rows.append(read_cell(cell, run))

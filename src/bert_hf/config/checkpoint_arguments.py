@@ -25,6 +25,7 @@ class PredictorArguments:
     )
     encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
     separator: str | None = option(None, "Between fields: `tab` or a character. Default: found in each .csv and .tsv.")
+    bf16: bool | None = option(None, "Compute in bf16. Default: on a GPU that multiplies in it; false for fp32.")
 
 
 @dataclass

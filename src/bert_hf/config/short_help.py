@@ -51,11 +51,18 @@ def answer_at_once(module: str) -> None:
     if module != "__main__":
         return
     end_repeated_attempt()
+    _look_beside_script_last(sys.argv[0])
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     recipe = Path(sys.argv[0]).stem
     name = next(name for name, command in COMMANDS.items() if command.recipe == recipe)
     if code := answer(name, sys.argv[1:]):
         sys.exit(code)
+
+
+def _look_beside_script_last(script: str) -> None:
+    """Find installed packages first: recipes/evaluate.py has the name of a library, and Python looks there first."""
+    if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(script)):
+        sys.path.append(sys.path.pop(0))
 
 
 @one_line_errors

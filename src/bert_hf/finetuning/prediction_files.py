@@ -40,7 +40,7 @@ def check_files(args: PredictorArguments) -> Iterator[str]:
 
 def load(args: PredictorArguments) -> Predictor:
     """Load the model, with the options that replace what its training recorded."""
-    names = ("text_column", "text_pair_column", "label_column", "long_texts", "separator")
+    names = ("text_column", "text_pair_column", "label_column", "long_texts", "separator", "bf16")
     return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
 
 
@@ -229,12 +229,14 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     """Write the rows with their predictions; return their number. An output that was there is replaced at the end."""
     output = Path(str(prediction_args.output))
     temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    rows = progress(rows_of(predictor, prediction_args), "predicting", "rows")
+    files, encoding = prediction_args.test_file or [], prediction_args.encoding
+    rows = rows_of_files(predictor.head, files, encoding, class_names=False)  # the columns stay as they are
+    rows = progress(rows, "predicting", "rows")
     try:
         count = _WRITERS[output.suffix](temporary, predicted_rows(predictor, rows))
         flush_to_disk(temporary)
         os.replace(temporary, output)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
+        temporary.with_suffix(".older").unlink(missing_ok=True)
     return count

@@ -18,7 +18,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads.head import Head, Kept, compute_further, losses_and_counts, run_network
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
@@ -65,6 +65,21 @@ def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
+
+
+def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
+    """Compute further metrics of a few rows before a training, so that a wrong one ends it now."""
+    if not task.further:
+        return
+    head, train = task.head, task.parts["train"]
+    rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
+    encoded = head.encode(rows)
+    kept, _ = run_network(head, network.to(args.device).eval(), encoded.features, args.device)
+    further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
+
+    best = selection_metric(args).removeprefix("eval_")
+    names = (*task.metric_names(), "loss", *further)
+    check_known(best, names, f"no metric {best!r}", "--metric_for_best_model")
 
 
 class EarlyStop(TrainerCallback):
@@ -154,7 +169,6 @@ class FineTuner(ResumableTrainer):
         tokenizer = copy.copy(processing_class or made.tokenizer)
         tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
-        self.task.begin()
 
         self._parts: dict[str, _SortedPart] = {}
         self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
@@ -176,8 +190,8 @@ class FineTuner(ResumableTrainer):
         if config is not None:
             config.update(self.head.record())
 
-    def _prepare_inputs(self, inputs: dict) -> dict:
-        return super()._prepare_inputs(add_layout(self.network, inputs))
+    def on_device(self, batch: dict) -> dict[str, Any]:
+        return super().on_device(add_layout(self.network, batch))
 
     # ---- loss
 
@@ -188,7 +202,7 @@ class FineTuner(ResumableTrainer):
         """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
         labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
-        return self.sum_over_ranks(self._prepare_input(torch.stack(counts).sum()))
+        return self.sum_over_ranks(self.to_device(torch.stack(counts).sum()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""
@@ -269,7 +283,7 @@ class FineTuner(ResumableTrainer):
     def train(self, *args, **named) -> Any:
         """Train, and let the task choose by the validation rows: see `validate`."""
         self.task.begin()
-        self._try_further_metrics()
+        try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         dense = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if dense else without_padding(self.network):
@@ -277,16 +291,6 @@ class FineTuner(ResumableTrainer):
         if "validation" in self.task.parts:
             self.validate(None if sharded else self.network)
         return trained
-
-    def _try_further_metrics(self) -> None:
-        """Compute further metrics of a few rows before the training, so that one that does not fit ends it now."""
-        if not self.task.further:
-            return
-        train = self.task.parts["train"]
-        rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
-        encoded = self.head.encode(rows)
-        kept, _ = run_network(self.head, self.network.to(self.args.device).eval(), encoded.features, self.args.device)
-        compute_further(self.head, rows, self.head.decode(rows, encoded, kept), self.task.further)
 
     def validate(self, network: nn.Module | None) -> None:
         """Sets `validation_metrics`: of the weights that are kept, with what the task decides by these rows.

@@ -219,13 +219,13 @@ class PreTrainer(ResumableTrainer):
         pairs = getattr(self.data_collator, "nsp", False) and getattr(self.train_dataset, "nsp", True)
         return not (both_heads and pairs)
 
-    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Run one micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short phase.
 
         So the global batch and the memory stay the same in both phases. The loss is a sum, so it can be computed in
         pieces.
         """
-        run_piece = functools.partial(super().forward_backward, model)
+        run_piece = functools.partial(super().training_step, model)
         pieces = self._split(inputs)
         if self._fast_path.is_due:
             self._fast_path.choose(self.network, self.on_device(pieces[0]))
@@ -262,7 +262,7 @@ class PreTrainer(ResumableTrainer):
 
     def count_items(self, batches: list[dict]) -> Tensor:
         """Return (2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self.sum_over_ranks(self._prepare_input(count_targets(batches)))
+        return self.sum_over_ranks(self.to_device(count_targets(batches)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Return this micro-batch's share of the step's loss, times the world size: DDP divides gradients by it."""

@@ -7,11 +7,10 @@ parentheses), `Trainer.…` is transformers/trainer.py:
       Trainer.train                     the loop over epochs
         _run_epoch → Trainer._run_epoch     the loop over steps
           get_batch_samples             the micro-batches of the step; counts its labels (count_items)
-          training_step                 for each micro-batch:
-            forward_backward              (PreTrainer: long examples in several pieces)
-              Trainer.training_step
-                _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
-                accelerator.backward            the gradient
+          training_step                 for each micro-batch (PreTrainer: long examples in several pieces)
+            Trainer.training_step
+              _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
+              accelerator.backward            the gradient
           _get_grad_norm                stops the run before an update that is not finite
           optimizer.step, lr_scheduler.step
           _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
@@ -31,7 +30,6 @@ from typing import Any, NoReturn
 
 import torch
 import transformers
-from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
@@ -151,9 +149,15 @@ class ResumableTrainer(Trainer):
         return summed
 
     def on_device(self, batch: dict) -> dict[str, Any]:
-        """Return a batch with its tensors on this rank's device."""
-        moved: Any = send_to_device(batch, self.args.device)
-        return moved
+        """Return a batch with its tensors on this rank's device; a GPU is not waited for."""
+        return {name: self.to_device(x) if isinstance(x, Tensor) else x for name, x in batch.items()}
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on this rank's device; a GPU is not waited for."""
+        if tensor.device.type == "cpu" and self.args.device.type == "cuda":
+            pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+            return pinned.to(self.args.device, non_blocking=True)
+        return tensor.to(self.args.device)
 
     # ---- What a subclass may add
 
@@ -168,10 +172,6 @@ class ResumableTrainer(Trainer):
     def count_items(self, batches: list[dict]) -> Tensor | None:
         """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
         return None
-
-    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Compute loss and gradient of one micro-batch."""
-        return super().training_step(model, inputs, num_items_in_batch)
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         """Return the metrics of `evaluate`."""
@@ -275,19 +275,12 @@ class ResumableTrainer(Trainer):
         items = self.count_items(batches)
         return batches, count if items is None else items
 
-    def _prepare_input(self, data: Any) -> Any:
-        """Copies a batch to a GPU without waiting for it; the loaders leave it in the memory of the host."""
-        if isinstance(data, Tensor) and data.device.type == "cpu" and self.args.device.type == "cuda":
-            pinned = data if data.is_pinned() else data.pin_memory()
-            data = pinned.to(self.args.device, non_blocking=True)
-        return super()._prepare_input(data)
-
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Run one micro-batch of Trainer's loop, and record the loss of `compute_loss` (see the top of this file)."""
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
-            return self.forward_backward(model, inputs, num_items_in_batch)
+            return super().training_step(model, self.on_device(inputs), num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
         """Call `compute_loss`, whichever class defines it, and record its loss."""
@@ -575,6 +568,6 @@ def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
 
 
 def _on_the_host(loader: Any) -> Any:
-    """Makes accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
+    """Make accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
     loader.device = None
     return loader

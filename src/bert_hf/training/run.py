@@ -214,7 +214,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         raise InputError(
             "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
         )
-    if best := args.metric_for_best_model:
+    best = args.metric_for_best_model
+    if best and metrics:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
     yield f"run: {option_text(args.optim)}, {option_text(args.lr_scheduler_type)} schedule, seed {args.seed}"
 

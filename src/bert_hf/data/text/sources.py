@@ -213,7 +213,7 @@ def _load_streaming(dataset: str, config: str | None):
 def hub_rows(
     dataset: Any, config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """The rows of those splits of a Hub dataset, or of a folder of its files, that exist.
+    """Return the rows of those splits of a Hub dataset, or of a folder of its files, that exist, in this order.
 
     Args:
         dataset: its id or folder, or the `datasets.Dataset` of each split.
@@ -231,9 +231,9 @@ def hub_rows(
         raise InputError(what, where=name, remedy="give --train_file")
 
     return {
-        split: dataset_rows(rows, f"{name} ({split})")
-        for split, rows in loaded.items()
-        if split in splits and len(rows)
+        split: dataset_rows(loaded[split], f"{name} ({split})")
+        for split in splits
+        if split in loaded and len(loaded[split])
     }
 
 

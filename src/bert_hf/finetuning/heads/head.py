@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from bert_hf.data.text.input_files import access_errors, expand, is_url
+from bert_hf.config.precision import inference_autocast
+from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
 from bert_hf.models.inference import run_by_length
+from bert_hf.models.unpadded_encoder import add_layout, without_padding
 
 TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become features, for predictions
 
@@ -224,12 +226,20 @@ class Head(ABC):
 # ---- reading files
 
 
-def rows_of_files(head: Head, files: Sequence[str], encoding: str | None = None) -> Iterator[Row]:
-    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order."""
+def rows_of_files(
+    head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
+) -> Iterator[Row]:
+    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order.
+
+    Args:
+        class_names: of Parquet files, the names of classes in place of their numbers.
+    """
     for path in expand(list(files), folders=True):
         empty = True
+        keeps_numbers = not class_names and kind_of(path) == ".parquet"
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            for row in head.read_file(path, encoding):
+            rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
+            for row in rows:
                 empty = False
                 yield row
         if empty:
@@ -282,10 +292,13 @@ def run_network(
     """
     rows: list[Any] = features.to_list()
     collate = head.collator()
+    model: Any = network
 
     def compute(numbers: list[int]) -> Iterator[tuple]:
-        batch = {name: values.to(device) for name, values in collate([rows[number] for number in numbers]).items()}
-        outputs = head.forward(network, batch)
+        batch = add_layout(model, collate([rows[number] for number in numbers]))
+        batch = {name: values.to(device) for name, values in batch.items()}
+        with inference_autocast(device, head.given.get("bf16")):
+            outputs = head.forward(network, batch)
         kept = head.keep(batch, outputs)
         columns = [*kept] if isinstance(kept, tuple) else [kept]
         if "labels" in batch:
@@ -293,7 +306,8 @@ def run_network(
         return zip(*(column.cpu().numpy() for column in columns), strict=True)
 
     tokens = 4_096 if device.type == "cpu" else 65_536
-    results = run_by_length(features["length"], compute, tokens=tokens)
+    with without_padding(model) if device.type == "cuda" else contextlib.nullcontext():
+        results = run_by_length(features["length"], compute, tokens=tokens)
     columns = [_stack(column) for column in zip(*results, strict=True)]
     losses = columns.pop() if "labels" in features.column_names else None
     return columns[0] if len(columns) == 1 else tuple(columns), losses

@@ -302,6 +302,8 @@ def labelled_rows(
 
     A row has several labels where its cell is a list, `separator` is given, or each label has a column of its own.
     """
+    if labels_are != "ignored":
+        rows = _without_files_beside(rows)
     columns = find_columns(rows[0], named, labels_are)
 
     labels: list[Label] | None = None
@@ -325,6 +327,16 @@ def labelled_rows(
         columns=columns,
         slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
     )
+
+
+def _without_files_beside(rows: list[Row]) -> list[Row]:
+    """Return rows without the files beside the folders of the classes, such as a README."""
+    in_folders = [row for row in rows if row.values.keys() == {"file", "text", "label"}]
+    beside = [row for row in rows if row.values.keys() == {"file", "text"}]
+    if not in_folders or not beside:
+        return rows
+    logger.info(f"{beside[0].where}: {len(beside):,} files beside the folders of classes are left out")
+    return [row for row in rows if row.values.keys() != {"file", "text"}]
 
 
 def _missing_labels(rows: list[Row], labels: list[Label], column: str) -> InputError:

@@ -1,0 +1,95 @@
+"""Inputs of `predict` other than tables of texts: plain text for a tagger, cells of lists, folders."""
+
+import json
+
+import pandas
+import pytest
+import torch
+import transformers
+from helpers.recipe_runs import recipe
+from tiny import tiny_config, tiny_tokenizer
+
+from bert_hf import predict
+from bert_hf.finetuning.metrics.entities import entities
+
+TAGS = ("O", "B-person", "I-person", "B-place")
+SENTENCES = [["w1", "w2x3", ",", "w4"], ["w7x1x2", "w8"], ["w5", "w6", "w7", "w9", "."]]
+
+
+def save(folder, kind: str, **changes) -> str:
+    """A model of random weights, large enough that labels differ, and its tokenizer."""
+    torch.manual_seed(3)
+    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**changes))
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=1.0)
+    model.save_pretrained(folder)
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = 24
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("tagger"), "TokenClassification", id2label=dict(enumerate(TAGS)))
+
+
+def run_predict(model, path, folder, output="out.jsonl") -> list[dict]:
+    assert recipe("predict")([model, str(path), "--output", str(folder / output)]) == 0
+    if output.endswith(".csv"):
+        return pandas.read_csv(folder / output).to_dict("records")
+    return [json.loads(line) for line in (folder / output).read_text().splitlines()]
+
+
+def test_a_text_has_the_labels_of_its_words_and_the_characters_of_its_entities(tagger):
+    texts = [" ".join(words).replace(" ,", ",").replace(" .", ".") for words in SENTENCES]
+    expected = predict(tagger, SENTENCES)
+    assert len({label for row in expected for label in row["labels"]}) > 2
+    for text, words, row, own in zip(texts, SENTENCES, expected, predict(tagger, texts), strict=True):
+        assert own["tokens"] == words
+        assert own["labels"] == row["labels"]
+        found = [(each["label"], text[each["start"] : each["end"]].replace(" ", "")) for each in own["entities"]]
+        assert found == [(kind, "".join(words[first : last + 1])) for kind, first, last in entities(row["labels"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "w1 w2x3, w4\nw7x1x2 w8\n"),
+        ("a.csv", 'text\n"w1 w2x3, w4"\nw7x1x2 w8\n'),
+        ("words.txt", "w1\nw2x3\n,\nw4\n\nw7x1x2\nw8\n"),
+        ("a.conll", "w1\tO\nw2x3\tO\n,\tO\nw4\tO\n\nw7x1x2\tO\nw8\tO\n"),
+    ],
+)
+def test_files_of_texts_and_of_words(tagger, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    rows = run_predict(tagger, tmp_path / name, tmp_path)
+    expected = predict(tagger, SENTENCES[:2])
+    assert [row["tokens"] for row in rows] == SENTENCES[:2]
+    assert [row["labels"] for row in rows] == [row["labels"] for row in expected]
+
+
+def test_lists_in_cells_are_read_back(tagger, tmp_path):
+    """Also those of a .csv file that `predict` wrote, whose `labels` are then those to compare with."""
+    lines = [{"tokens": words} for words in SENTENCES]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    once = run_predict(tagger, tmp_path / "a.jsonl", tmp_path, "once.csv")
+    again = run_predict(tagger, tmp_path / "once.csv", tmp_path, "again.csv")
+    assert [row["predictions"] for row in again] == [row["labels"] for row in once]
+    test = ["--test_file", str(tmp_path / "once.csv"), "--output_dir", str(tmp_path)]
+    assert recipe("evaluate")([tagger, *test]) == 0
+    assert json.loads((tmp_path / "test_results.json").read_text())["test_accuracy"] == 1.0
+
+
+def test_a_folder_has_one_row_per_file(tmp_path):
+    model = save(tmp_path / "model", "SequenceClassification", num_labels=3)
+    texts = {"a.txt": "w5 " * 12, "b.txt": "w1 w2\nw3 w4", "c/d.eml": "w9\n"}
+    (tmp_path / "mail/c").mkdir(parents=True)
+    for name, text in texts.items():
+        (tmp_path / "mail" / name).write_text(text)
+    rows = run_predict(model, tmp_path / "mail", tmp_path)
+    assert [row["file"] for row in rows] == [str(tmp_path / "mail" / name) for name in texts]
+    for row, expected in zip(rows, predict(model, list(texts.values())), strict=True):
+        assert row["prediction"] == expected["label"]
+        assert row["score"] == pytest.approx(expected["score"], abs=1e-6)
