@@ -47,8 +47,6 @@ class PreTrainingReport(TrainerCallback):
     def print_start(self) -> None:
         """Print banner and corpus report, and measure the baselines, on rank 0 only. Called by all ranks."""
         logger.info(self._banner())
-        if line := self._repeated_documents():
-            logger.info(line)
         trainer: Any = self.trainer
         first = trainer.args.process_index == 0
         if first and self.run.checkpoint is None:
@@ -58,6 +56,8 @@ class PreTrainingReport(TrainerCallback):
                 nsp=bool(self.example_args.nsp),
                 may_train_vocabulary=self.tokenizer_is_named,
             )
+            if line := self._repeated_documents():
+                logger.info(line)
             print(*short_report(findings), sep="\n", flush=True)
 
         measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
@@ -85,10 +85,9 @@ class PreTrainingReport(TrainerCallback):
     def _repeated_documents(self) -> str:
         """Return a line where an epoch is many passes over the text, because few documents have several sentences."""
         examples: Any = self.trainer.train_dataset
-        count = examples.epoch_length(0, 0)
-        some = [examples[int(index)] for index in np.linspace(0, count - 1, min(count, 200))]
-        length = np.mean([len(row["segment_a"]) + len(row["segment_b"]) for row in some])
-        passes = count * length / max(1, self.corpus.tokens)
+        store, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
+        a_start, a_end, b_start, b_end = (store.token_offsets[np.asarray(plan[column])] for column in range(4))
+        passes = (a_end - a_start + b_end - b_start).sum() / max(1, store.sizes.sum())
         if not self.example_args.nsp or passes < _MANY_PASSES:
             return ""
         return (
