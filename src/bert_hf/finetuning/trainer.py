@@ -185,10 +185,15 @@ class FineTuner(ResumableTrainer):
         self._record_options()
 
     def _record_options(self) -> None:
-        """Write into the network's configuration how rows become features, for predictions."""
+        """Write into the network's configuration names of the classes, and how rows become features."""
         config: Any = getattr(self.network, "config", None)
-        if config is not None:
-            config.update(self.head.record())
+        if config is None:
+            return
+        options = self.head.config_options()
+        if options.get("num_labels", config.num_labels) != config.num_labels:
+            what = f"the network has {config.num_labels} outputs, the rows {options['num_labels']} classes"
+            raise InputError(what, where="FineTuner", remedy="pass the checkpoint's name, or num_labels to the model")
+        config.update({**options, **self.head.record()})
 
     def on_device(self, batch: dict) -> dict[str, Any]:
         return super().on_device(add_layout(self.network, batch))
