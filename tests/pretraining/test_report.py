@@ -50,7 +50,6 @@ def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
     monkeypatch.setattr(report_module, "rank0_value", lambda mine: mine or {"measured": "elsewhere"})
     monkeypatch.setattr(report_module, "pretraining_baselines", lambda *args: {"measured": "here"})
     monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
-    monkeypatch.setattr(PreTrainingReport, "_repeated_documents", lambda self: "")
     for rank, measured in enumerate(("here", "elsewhere")):
         trainer = Mock(args=SimpleNamespace(process_index=rank))
         report = PreTrainingReport(trainer, Mock(), Mock(), Mock(), Mock())

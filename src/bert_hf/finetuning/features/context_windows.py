@@ -25,6 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.examples.collator import pad_rows
+from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.questions import Question
 
@@ -72,9 +73,9 @@ class Windows:
     """All windows of some questions, in the order of the questions.
 
     Attributes:
-        features: one row per window: `input_ids`, `length`, `limits`, `context` (its first position, and that after
-            its end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here)
-            unless no question has known answers.
+        features: one row per window: `input_ids`, `token_type_ids`, `length`, `limits`, `context` (its first position,
+            and that after its end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not
+            wholly, here) unless no question has known answers.
         question: (W,) the number of each window's question.
         shift: (W,) the token at position p of the window is token p + shift of the context.
         context: (questions,) the number of each question's context.
@@ -162,11 +163,12 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
     context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
     contexts = list(_tokenized(list(numbers), tokenizer))
     texts = _tokenized([question.question for question in questions], tokenizer)
+    template = InputTemplate(tokenizer)
 
     rows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
         ids = tokens.ids[: shape.max_query_length]
-        own = _windows_of(question, ids, contexts[context[number]], tokenizer, shape)
+        own = _windows_of(question, ids.tolist(), contexts[context[number]], template, shape)
         rows += ({"question": number, **window} for window in own)
 
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -190,11 +192,11 @@ def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 
 
 def _windows_of(
-    question: Question, ids: np.ndarray, context: ContextTokens, tokenizer: PreTrainedTokenizerBase, shape: WindowShape
+    question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, shape: WindowShape
 ) -> Iterator[dict[str, Any]]:
     """The windows of one question, whose tokens are `ids`."""
     tokens = len(context.ids)
-    capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
+    capacity = shape.max_seq_length - len(ids) - template.special_tokens(pair=True)
     if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
         what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
@@ -205,21 +207,21 @@ def _windows_of(
     if question.answers:
         answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
 
-    first, last = np.array([tokenizer.cls_token_id], np.int32), np.array([tokenizer.sep_token_id], np.int32)
-    front = np.concatenate([first, ids, last])
     for window, start in enumerate(starts):
         end = min(start + capacity, tokens)
-        shift = start - len(front)
+        whole = template.join(ids, context.ids[start:end].tolist())
+        front = whole.starts[1]  # tokens before the context
+        shift = start - front
         labels = (0, 0)
         if answer and start <= answer[0] and answer[1] < end:
             labels = (answer[0] - shift, answer[1] - shift)
 
-        whole = np.concatenate([front, context.ids[start:end], last])
         yield {
-            "input_ids": whole,
-            "length": len(whole),
+            "input_ids": np.array(whole.input_ids, np.int32),
+            "token_type_ids": np.array(whole.token_type_ids, np.int8),
+            "length": len(whole.input_ids),
             "labels": labels,
-            "context": (len(front), end - shift),
+            "context": (front, end - shift),
             "limits": span_limits(tokens, capacity, starts, window, shift),
             "shift": shift,
         }
@@ -244,12 +246,11 @@ class WindowCollator:
         positions = torch.arange(int(lengths.max()))
 
         context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
-        attended = positions < lengths[:, None]  # (B, L)
         labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
         return {
             "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, self.tokenizer.pad_token_id)),
-            "attention_mask": attended.long(),
-            "token_type_ids": (attended & (positions >= context[:, :1])).long(),
+            "attention_mask": (positions < lengths[:, None]).long(),  # (B, L)
+            "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
             **labels,
             "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
             "limits": torch.as_tensor([row["limits"] for row in rows]),

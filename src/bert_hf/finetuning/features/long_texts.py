@@ -6,13 +6,14 @@ windows      [CLS] w1 … w6 [SEP], [CLS] w5 … w10 [SEP], …     overlapping 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.console import progress
+from bert_hf.data.text.tokenization import InputTemplate, ModelInput
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 # Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1: the first 128 and the last 382 of
@@ -54,24 +55,24 @@ def encode_texts(
     Args:
         labels: of each row: numbers of classes, or floats; None: inputs have no labels.
     """
-    available = max_seq_length - (2 if rows.pairs is None else 3)
+    template = InputTemplate(tokenizer)
+    special = template.special_tokens(pair=rows.pairs is not None)
     firsts = token_ids(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
-    cls, sep = cast(int, tokenizer.cls_token_id), cast(int, tokenizer.sep_token_id)
-    ids: list[list[int]] = []
-    types: list[list[int]] = []
+    inputs: list[ModelInput] = []
     row_of_feature: list[int] = []
     lengths = np.zeros(len(rows), np.int64)
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        lengths[row] = len(first) + len(second) + max_seq_length - available
-        parts = cut_tokens(first, second, available, long_texts)
-        for one, other in parts:
-            end = [] if rows.pairs is None else [*other, sep]
-            ids.append([cls, *one, sep, *end])
-            types.append([0] * (len(one) + 2) + [1] * len(end))
+        lengths[row] = len(first) + len(second) + special
+        parts = cut_tokens(first, second, max_seq_length - special, long_texts)
+        inputs += [template.join(one, None if rows.pairs is None else other) for one, other in parts]
         row_of_feature += [row] * len(parts)
 
-    features = {"input_ids": ids, "token_type_ids": types, "length": [len(each) for each in ids]}
+    features: dict[str, list] = {
+        "input_ids": [each.input_ids for each in inputs],
+        "token_type_ids": [each.token_type_ids for each in inputs],
+        "length": [len(each.input_ids) for each in inputs],
+    }
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
 

@@ -14,8 +14,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.text.encoding import offsets_of
+from bert_hf.data.text.tokenization import InputTemplate
 
-SPECIAL_TOKENS = 2  # [CLS] and [SEP] of a window
 _BATCH = 1000  # sentences that are tokenized in one call
 
 
@@ -81,17 +81,21 @@ class Windows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def inputs(self, pieces: WordPieces, tokenizer: PreTrainedTokenizerBase) -> list[list]:
-        """The token ids of each window, [CLS] and [SEP] included."""
-        cls_id, sep_id = tokenizer.cls_token_id, tokenizer.sep_token_id
+    def inputs(self, pieces: WordPieces, template: InputTemplate) -> list[list[int]]:
+        """Return the token ids of each window, special tokens included."""
         spans = zip(pieces.starts[self.start], pieces.starts[self.end], strict=True)
-        return [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
+        return [template.join(pieces.ids[begin:end].tolist()).input_ids for begin, end in spans]
 
-    def position_of_word(self, starts: np.ndarray) -> np.ndarray:
-        """(words,) the place of a word's first piece in its window, after [CLS]; -1: no pieces."""
+    def position_of_word(self, starts: np.ndarray, first: int = 1) -> np.ndarray:
+        """Return (words,) the place of a word's first piece in its window; -1: no pieces.
+
+        Args:
+            starts: of `WordPieces`.
+            first: the place of a window's first piece, after [CLS].
+        """
         inside = self.window_of_word >= 0
         begin = starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
-        return np.where(inside, starts[:-1] - begin + 1, -1)
+        return np.where(inside, starts[:-1] - begin + first, -1)
 
 
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:

@@ -18,6 +18,7 @@ from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, 
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.data.examples.collator import pad_inputs
+from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces
 from bert_hf.finetuning.heads.head import Kept
@@ -125,8 +126,9 @@ def word_features(
     bert: Any = tagger.bert.eval()
     words = np.flatnonzero(windows.window_of_word >= 0)
     words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
-    positions = windows.position_of_word(pieces.starts)
-    ids = windows.inputs(pieces, tokenizer)
+    template = InputTemplate(tokenizer)
+    positions = windows.position_of_word(pieces.starts, *template.join([]).starts)
+    ids = windows.inputs(pieces, template)
     pad = cast(int, tokenizer.pad_token_id)
     features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
 

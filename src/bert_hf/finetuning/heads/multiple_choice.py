@@ -15,6 +15,7 @@ from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
 
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
+from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.long_texts import token_ids
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
@@ -122,20 +123,18 @@ def encode_choices(
     texts = [row.texts() for row in rows]
     contexts = token_ids([context for context, _ in texts], tokenizer)
     choices = iter(token_ids([choice for _, several in texts for choice in several], tokenizer))
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    capacity = max_seq_length - 3
+    template = InputTemplate(tokenizer)
+    capacity = max_seq_length - template.special_tokens(pair=True)
 
     columns: dict[str, list] = {"input_ids": [], "token_type_ids": [], "length": []}
     for row, context in zip(rows, contexts, strict=True):
-        inputs, segments = [], []
+        inputs = []
         for _ in row.choices:
             choice = next(choices)
-            context_tokens = context[: max(0, capacity - len(choice))]
-            inputs.append(np.array([cls, *context_tokens, sep, *choice[:capacity], sep], np.int32))
-            segments.append((np.arange(len(inputs[-1])) >= len(context_tokens) + 2).astype(np.int8))
-        columns["input_ids"].append(inputs)
-        columns["token_type_ids"].append(segments)
-        columns["length"].append(max(map(len, inputs)))
+            inputs.append(template.join(context[: max(0, capacity - len(choice))], choice[:capacity]))
+        columns["input_ids"].append([np.array(each.input_ids, np.int32) for each in inputs])
+        columns["token_type_ids"].append([np.array(each.token_type_ids, np.int8) for each in inputs])
+        columns["length"].append(max(len(each.input_ids) for each in inputs))
     if any(row.label is not None for row in rows):
         columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
     return datasets.Dataset.from_dict(columns)

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
 from bert_hf.data.text.tables import Row
+from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.finetuning.features.word_windows import (
-    SPECIAL_TOKENS,
     Windows,
     WordPieces,
     make_windows,
@@ -75,16 +75,18 @@ class TokenClassificationHead(Head):
 
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
         pieces, windows = self.windows(rows)
-        feature, position = windows.window_of_word, windows.position_of_word(pieces.starts)
-        lengths = pieces.starts[windows.end] - pieces.starts[windows.start] + SPECIAL_TOKENS
-        columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, self.tokenizer), "length": lengths}
+        template = InputTemplate(self.tokenizer)
+        feature = windows.window_of_word
+        position = windows.position_of_word(pieces.starts, *template.join([]).starts)
+        lengths = pieces.starts[windows.end] - pieces.starts[windows.start] + template.special_tokens(pair=False)
+        columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
             columns["labels"] = self._labels(rows, feature, position, lengths)
         return EncodedSentences(datasets.Dataset.from_dict(columns), pieces, feature, position)
 
     def windows(self, rows: TaggedSentences) -> tuple[WordPieces, Windows]:
         """Return the word pieces of sentences and the windows over them."""
-        longest = self.length - SPECIAL_TOKENS
+        longest = self.length - InputTemplate(self.tokenizer).special_tokens(pair=False)
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
 
