@@ -146,14 +146,7 @@ def compression(path: str | Path) -> str | None:
     suffix = _suffix(path)
     if not os.path.isfile(path):
         return suffix if suffix in _OPENERS else None
-    return _compression_by_content(str(path), os.stat(path).st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=100_000)  # of many small files, each is opened several times
-def _compression_by_content(path: str, _: int) -> str | None:
-    with open(path, "rb") as file:
-        first = file.read(8)
-    return next((kind for magic, kind in _COMPRESSED.items() if first.startswith(magic)), None)
+    return _by_content(str(path), named_kind(path), os.stat(path).st_mtime_ns)[0]
 
 
 def named_kind(path: str | Path) -> str:
@@ -171,21 +164,29 @@ def kind_of(path: str | Path) -> str:
     named = named_kind(path)
     if not os.path.isfile(path):
         return named
-    return _kind_by_content(str(path), named, os.stat(path).st_mtime_ns) or named
+    return _by_content(str(path), named, os.stat(path).st_mtime_ns)[1] or named
 
 
-@functools.lru_cache(maxsize=100_000)
-def _kind_by_content(path: str, named: str, _: int) -> str | None:
-    """Return the kind of a file whose content tells it."""
-    try:
-        with open_bytes(path) as file:
-            head = file.read(_HEAD)
-    except DAMAGED:  # reported where it is read
-        return None
+@functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
+def _by_content(path: str, named: str, _: int) -> tuple[str | None, str | None]:
+    """Return compression and kind of a file whose content tells them."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+        packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
+        if packed is not None:
+            file.seek(0)
+            try:
+                head = _OPENERS[packed](file).read(_HEAD)
+            except DAMAGED:  # reported where it is read
+                return packed, None
     for magic, what in _UNREADABLE.items():
         if head.startswith(magic):
             raise InputError(f"{what}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
+    return packed, _kind_of_text(head, named)
 
+
+def _kind_of_text(head: bytes, named: str) -> str | None:
+    """Return the kind of a file by its first bytes, decompressed, if they tell it."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"PAR1"):
         return ".parquet"

@@ -43,7 +43,7 @@ TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "
 LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
-_DIALECT_LINES = 1000  # that choose the separator
+_DIALECT_LINES = 1000  # by which separator and header are known
 _JSON_HINT = "write one JSON object per line"
 
 _Numbered = tuple[int | None, dict[str, Any]]  # line (or number) and values of a row
@@ -218,21 +218,23 @@ def _separated_rows(
     separator: str | None,
     columns: Sequence[str] | None,
 ) -> Iterator[_Numbered]:
-    lines = [line for _, line in itertools.islice(read_lines(path, encoding), _DIALECT_LINES)]
-    named = re.fullmatch("sep=(.)", lines[0]) if lines else None  # as Excel reads and some exports write it
+    lines = read_lines(path, encoding)
+    head = list(itertools.islice(lines, _DIALECT_LINES))
+    texts = [line for _, line in head]
+    named = re.fullmatch("sep=(.)", texts[0]) if texts else None  # as Excel reads and some exports write it
     mark = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    mark = mark or (named[1] if named else _choose_separator(lines, kind))
+    mark = mark or (named[1] if named else _choose_separator(texts, kind))
     quoted = kind not in _TABS or _quotes_are_quoting(path, encoding, mark)
 
-    def numbered_fields() -> Iterator[tuple[int, list[str]]]:
-        return itertools.islice(_fields(path, mark, quoted, encoding), int(named is not None), None)
+    def numbered_fields(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+        return itertools.islice(_fields(lines, path, mark, quoted), int(named is not None), None)
 
-    _, first = next(numbered_fields(), (1, []))
+    _, first = next(numbered_fields(head), (1, []))
     if columns and len(first) == len(columns) and not set(first) & set(columns):
         names = list(columns)
     else:
-        names = _names_without_header(numbered_fields(), like)
-    rows = numbered_fields()
+        names = _names_without_header(numbered_fields(head), like)
+    rows = numbered_fields(itertools.chain(head, lines))
     if not names:
         line, names = next(rows, (1, []))
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
@@ -281,9 +283,10 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
         return list(like)
 
     again = [0, 0]  # how often the value of the first row occurs again in each column
-    for _, fields in rows:
-        for column, value in enumerate(fields[:2]):
-            again[column] += value == first[column]
+    with contextlib.suppress(InputError):  # the last of the first lines may be inside a quoted field
+        for _, fields in rows:
+            for column, value in enumerate(fields[:2]):
+                again[column] += value == first[column]
     text = int(again[0] > again[1])  # the column whose values repeat less
     if again[0] == again[1] or first[text].lower() in TEXT_NAMES:  # a header may name its label column like a class
         return []
@@ -301,9 +304,10 @@ def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool
     return True
 
 
-def _fields(path: str, separator: str, quoted: bool, encoding: str | None) -> Iterator[tuple[int, list[str]]]:
-    """(first line, fields) of each row, the header included; empty lines are skipped."""
-    lines = read_lines(path, encoding)
+def _fields(
+    lines: Iterable[tuple[int, str]], path: str, separator: str, quoted: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line and the fields of each row, the header included; empty lines are skipped."""
     if not quoted:
         yield from ((number, line.split(separator)) for number, line in lines if line)
         return
