@@ -153,13 +153,12 @@ def test_the_line_about_a_longer_run_names_the_checkpoint_to_continue(tmp_path):
     schedule = {"max_steps": 20, "num_train_epochs": 3.0, "warmup_steps": 2}
     recorded = {"seed": 3, "schedule": schedule}
     named = make_checkpoint(tmp_path, recorded)
-    output_folder.write_record(tmp_path, recorded, finished=True)
+    Run(tmp_path, recorded, finished=True).record()
 
     def hint(**changed) -> str:
         args = PreTrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
         with pytest.raises(InputError) as caught:
-            output_folder.start(args, {**recorded, **changed})
-        output_folder.release_lock()
+            started(args, {**recorded, **changed})
         return caught.value.remedy
 
     continued = f"to continue it, add --resume_from_checkpoint {named} and give another --output_dir"
