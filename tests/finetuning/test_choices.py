@@ -226,6 +226,7 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
     torch.manual_seed(0)
     model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
     head = MultipleChoiceHead(words, {"max_seq_length": 32})
+    assert not MultipleChoiceHead(words, {"max_seq_length": 32}, model.config).labels  # not LABEL_0 and LABEL_1
     changes = ({}, {"ending3": None}, {"ending2": None, "ending3": None})
     values = [{**ROWS[number], **own} for number, own in enumerate(changes)]
     kept = [{name: cell for name, cell in row.items() if cell is not None} for row in values]

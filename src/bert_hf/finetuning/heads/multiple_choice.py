@@ -105,8 +105,10 @@ class MultipleChoiceHead(Head):
         known = [pair for pair in pairs if pair[1] is not None]
         return dict(zip(("predictions", "references"), map(list, zip(*known, strict=True)), strict=True))
 
-    def table(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
-        return f"{len(rows):,} rows"
+    # ---- what the configuration records
+
+    def restore(self, config: Any) -> None:
+        self.labels = ()  # the stock configuration has names of classes, which choices are not
 
 
 # ---- inputs of the network
