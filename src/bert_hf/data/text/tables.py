@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import parse_json, whole_text
+from bert_hf.console import logger
 from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
 from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
@@ -178,6 +179,8 @@ def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[s
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
         names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
+    else:
+        logger.info(f"{mask_secrets(path)}: no header; its first row counts, its columns are {' and '.join(names)}")
 
     for line, fields in rows:
         if len(fields) != len(names):
