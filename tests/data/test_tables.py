@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_hf.data.text.tables import file_rows, read_rows
+from bert_hf.data.text.tables import Row, file_rows, read_rows
 from bert_hf.errors import InputError
 
 NAMES = ["body", "kind"]
@@ -148,7 +148,15 @@ def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, 
 
 def test_columns_without_names_are_kept(tmp_path):
     path = write(tmp_path, "a.csv", "v1,v2,,\nham,one two,,\nspam,two,,x\n")
-    assert next(read_rows(path)) == ({"v1": "ham", "v2": "one two", "": "", " ": ""}, path, 2, None)
+    assert next(read_rows(path)) == Row({"v1": "ham", "v2": "one two", "": "", " ": ""}, path, 2)
+
+
+def test_a_first_row_that_counts_is_reported(tmp_path, caplog):
+    """A later file with a header of its own would be read as one without."""
+    path = write(tmp_path, "b.csv", "body,zz\nw1,1\n")
+    with caplog.at_level("INFO", logger="bert_hf"):
+        assert next(read_rows(path, like=("id", "text"))).values == {"id": "body", "text": "zz"}
+    assert "b.csv: no header" in caplog.text
 
 
 # ---- encodings, classes, URLs

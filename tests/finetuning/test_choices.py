@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+import torch.nn.functional as F
 from helpers.choice_rows import ROWS, VOCABULARY, save_checkpoint, swag_lines
 from safetensors.torch import load_file
 from tiny import tiny_config
@@ -225,6 +226,7 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
     torch.manual_seed(0)
     model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
     head = MultipleChoiceHead(words, {"max_seq_length": 32})
+    assert not MultipleChoiceHead(words, {"max_seq_length": 32}, model.config).labels  # not LABEL_0 and LABEL_1
     changes = ({}, {"ending3": None}, {"ending2": None, "ending3": None})
     values = [{**ROWS[number], **own} for number, own in enumerate(changes)]
     kept = [{name: cell for name, cell in row.items() if cell is not None} for row in values]
@@ -240,6 +242,13 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
         torch.testing.assert_close(loss, stock.loss)
         torch.testing.assert_close(logits[: len(row.choices)], stock.logits[0])
         assert (logits[len(row.choices) :] == -torch.inf).all()
+
+    smoothed = head.losses(batch, outputs, label_smoothing=0.1)
+    each = [F.cross_entropy(own[None, : len(row.choices)], torch.tensor([1]), label_smoothing=0.1)
+            for row, own in zip(rows, outputs["logits"], strict=True)]  # fmt: skip
+    torch.testing.assert_close(smoothed, torch.stack(each))
+    smoothed.sum().backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
 
 
 def test_the_card_calls_the_model_by_the_stock_class(task, words, tmp_path, capsys):

@@ -42,6 +42,16 @@ def test_labels_are_given_in_three_ways(tmp_path):
         read_labelled([str(tmp_path / "columns.csv")], Columns(labels=("x", "y")))
 
 
+def test_test_rows_whose_label_columns_are_empty_have_no_labels():
+    """They were rows without any of the labels, and had metrics."""
+    head = ClassificationHead(tiny_tokenizer(), {"max_seq_length": 16, "label_columns": NAMES})
+    empty = [Row({"text": "w1", "x": "", "y": None, "z": ""}, "a.csv", line) for line in (2, 3)]
+    assert head.read(empty, "optional").labels is None
+    assert head.read([*empty, Row({"text": "w1", "x": "0", "y": "1", "z": ""}, "a.csv", 4)], "optional").labels == [
+        (), (), ("y",)
+    ]  # fmt: skip
+
+
 def test_loss_and_gradient_are_those_of_the_stock_head():
     head = ClassificationHead(tiny_tokenizer(), {"max_seq_length": 16, "class_names": NAMES})
     features = head.encode(head.read([Row(row, "rows") for row in ROWS])).features

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import parse_json, whole_text
-from bert_hf.console import shorten_list
+from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import (
     DAMAGED,
     MAILS,
@@ -242,6 +242,8 @@ def _separated_rows(
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
         names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
+    else:
+        logger.info(f"{mask_secrets(path)}: no header; its first row counts, its columns are {' and '.join(names)}")
 
     for line, fields in rows:
         if len(fields) != len(names):

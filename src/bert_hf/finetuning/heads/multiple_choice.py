@@ -63,7 +63,14 @@ class MultipleChoiceHead(Head):
         return {}  # the head has one output, and the network takes any number of choices
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(self.keep(inputs, outputs), inputs["labels"], label_smoothing)
+        logits, labels = self.keep(inputs, outputs), inputs["labels"]
+        losses = cross_entropies(logits, labels)
+        if not label_smoothing:
+            return losses
+        # Spread over the choices that a row has: the logits of the others are -inf
+        logs = logits.log_softmax(-1).masked_fill(logits == -torch.inf, 0.0)
+        even = (-logs.sum(-1) / inputs["choices"]).masked_fill(labels == IGNORE_INDEX, 0.0)
+        return (1 - label_smoothing) * losses + label_smoothing * even
 
     # ---- predictions
 
@@ -99,8 +106,10 @@ class MultipleChoiceHead(Head):
         known = [pair for pair in pairs if pair[1] is not None]
         return dict(zip(("predictions", "references"), map(list, zip(*known, strict=True)), strict=True))
 
-    def table(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
-        return f"{len(rows):,} rows"
+    # ---- what the configuration records
+
+    def restore(self, config: Any) -> None:
+        self.labels = ()  # the stock configuration has names of classes, which choices are not
 
 
 # ---- inputs of the network

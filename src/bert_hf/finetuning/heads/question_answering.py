@@ -124,9 +124,6 @@ class QuestionAnsweringHead(Head):
             ],
         }
 
-    def table(self, rows: list[Question], predictions: list[Prediction]) -> str:
-        return f"{len(rows):,} questions"
-
     # ---- what the configuration records
 
     def record(self) -> dict[str, Any]:
@@ -136,6 +133,7 @@ class QuestionAnsweringHead(Head):
         return {TRAINED_ON: options, "null_score_diff_threshold": self.threshold}
 
     def restore(self, config: Any) -> None:
+        self.labels = ()  # the stock configuration names two outputs LABEL_0 and LABEL_1
         self.threshold = getattr(config, "null_score_diff_threshold", None)
 
 

@@ -311,6 +311,8 @@ def labelled_rows(
         pass
     elif columns.labels:
         labels = [_flagged_labels(row, columns.labels) for row in rows]
+        cells = (_one_line(row.values[column]) for row in rows for column in columns.labels)
+        labels = None if labels_are == "optional" and not any(cells) else labels
     elif columns.label is not None:
         several = problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None
         read = functools.partial(_several_labels, separator=separator) if several else _label_name

@@ -124,7 +124,8 @@ def _question(row: Row, check_answers: bool, answers_are: str) -> Question:
 def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     """The text and the `answer_start` of each answer, from either shape."""
     answers: Any = row.values.get("answers")
-    answers = list_cell(answers) or answers
+    listed = list_cell(answers)
+    answers = answers if listed is None else listed
     pairs: list[tuple[Any, Any]] = [(None, None)]
     try:
         if isinstance(answers, dict):
