@@ -79,12 +79,12 @@ class ClassificationHead(Head):
 
     @property
     def regression(self) -> bool:
-        """Labels are numbers."""
+        """Return whether labels are numbers."""
         return self.problem_type == REGRESSION
 
     @property
     def several_labels(self) -> bool:
-        """A row may have several labels, or none."""
+        """Return whether a row may have several labels, or none."""
         return self.problem_type == MULTIPLE
 
     # ---- rows
@@ -115,7 +115,7 @@ class ClassificationHead(Head):
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the named columns, else those of the training that the row has, else none: usual names decide."""
+        """Return the named columns, else the training's if the row has them, else none: usual names decide."""
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
         flags = self.option("label_columns", ())
         trained = self.trained

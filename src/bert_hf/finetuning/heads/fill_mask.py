@@ -18,7 +18,7 @@ _NONE = -100  # fills up the masks of texts that have fewer
 
 
 class EncodedTexts(NamedTuple):
-    """Texts with [MASK] as features."""
+    """Texts with [MASK] as inputs of the network, one per text."""
 
     features: datasets.Dataset
 

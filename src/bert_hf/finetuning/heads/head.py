@@ -32,7 +32,7 @@ class Encoded(Protocol):
 
     @property
     def features(self) -> datasets.Dataset:
-        """`input_ids`, not padded, further inputs of the network, `length` in tokens; `labels`, if there are any."""
+        """Return `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known."""
         ...
 
 
@@ -47,7 +47,7 @@ class Head(ABC):
     Args:
         tokenizer: None where rows are only read.
         given: options of the command, by name; None means "not given".
-        config: configuration of a finished model, whose head this is; None for a new one. It records how rows became
+        config: configuration of the finished model that has this head; None for a new one. It records how rows became
             features, the labels and the thresholds.
 
     Attributes:
@@ -128,7 +128,7 @@ class Head(ABC):
     # ---- network and loss
 
     def attach(self, network: Any) -> None:  # noqa: B027 - optional
-        """Called with the network before features are encoded, for a head that computes them by it."""
+        """Take the network before features are encoded, for a head that computes features with it."""
 
     def config_options(self) -> dict:
         """Return options of the network's configuration: by default number and names of the classes."""
@@ -159,7 +159,7 @@ class Head(ABC):
     # ---- predictions
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor | tuple[Tensor, ...]:
-        """Return what is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
+        """Return the outputs of a batch that predictions need: (B, …) tensors on the device; by default the logits."""
         return outputs["logits"]
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Head(ABC):
 
     @abstractmethod
     def added_columns(self, rows: Rows, predictions: Any) -> list[dict[str, Any]]:
-        """Return what is added to each row of a file: one dictionary per row, by column."""
+        """Return the new columns of each row: one dictionary per row."""
 
     # ---- metrics
 
@@ -229,7 +229,7 @@ class Head(ABC):
 def rows_of_files(
     head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
 ) -> Iterator[Row]:
-    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order.
+    """Yield the rows of files, globs, folders and URLs in their order; one without rows is an error.
 
     Args:
         class_names: of Parquet files, the names of classes in place of their numbers.
@@ -250,7 +250,7 @@ def rows_of_files(
 
 
 def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray) -> dict[str, float]:
-    """Return the metrics of labelled rows: `loss` and those of the head."""
+    """Return the metrics of labelled rows: the head's own and `loss`."""
     inputs = head.metric_inputs(rows, predictions)
     metrics = head.metric().compute(**inputs, **head.metric_options(rows, predictions))
     loss = head.mean_loss(rows, predictions, losses)

@@ -23,7 +23,7 @@ from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
 
 
 class EncodedChoices(NamedTuple):
-    """Rows of choices as features."""
+    """Rows of choices as features, one per row: the inputs of all its choices."""
 
     features: datasets.Dataset
 
@@ -110,7 +110,7 @@ def encode_choices(
 ) -> datasets.Dataset:
     """Return [CLS] context [SEP] question and choice [SEP] for each choice of each row.
 
-    Only the context is cut, at its end; a choice is cut where it alone is too long. At length 8, letters are tokens:
+    The context is cut, at its end; a choice only if it is longer than an input. At length 8, letters are tokens:
 
         context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
         context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut

@@ -34,7 +34,7 @@ class QuestionAnsweringHead(Head):
 
     @property
     def n_best(self) -> int:
-        """Spans of a question that are kept at most."""
+        """Return how many spans of a question are kept at most."""
         return self.option("n_best_size", 20)
 
     # ---- rows

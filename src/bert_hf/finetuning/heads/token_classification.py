@@ -35,12 +35,12 @@ from bert_hf.finetuning.rows.tagged_sentences import (
 
 
 class EncodedSentences(NamedTuple):
-    """Windows of sentences as features."""
+    """Sentences as inputs of the network, and where the prediction of each of their words is found."""
 
     features: datasets.Dataset
     pieces: WordPieces
-    feature: np.ndarray  # (words,) the feature that has the prediction for each word; -1: none
-    position: np.ndarray  # (words,) position of the word in it
+    feature: np.ndarray  # (words,) the number of the feature; -1: the word has no pieces
+    position: np.ndarray  # (words,) the position in the feature
 
 
 class TokenClassificationHead(Head):

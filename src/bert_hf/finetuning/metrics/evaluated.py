@@ -153,7 +153,7 @@ class MultipleChoice(_Metric):
 
 
 def load_metrics(names: Sequence[Any], config: str | None = None) -> list[Any]:
-    """Return metrics by their names: a local folder or script, or an id of the Hub, whose code then runs here.
+    """Return metrics by their names: a local folder or script, or an id of the Hub; its code runs here.
 
     Args:
         names: names, or metrics, which stay as they are.

@@ -1,4 +1,4 @@
-"""Tasks: the rows of a run, what they are compared with, and what is reported of it."""
+"""Tasks: the rows of a run, their baselines, and its report."""
 
 import importlib
 from collections.abc import Mapping, Sequence

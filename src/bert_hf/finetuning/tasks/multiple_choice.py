@@ -1,4 +1,4 @@
-"""Multiple choice: a context and its choices, one of which fits."""
+"""Multiple choice: a context and its choices; one choice fits."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ from bert_hf.finetuning.rows.splits import split_rows, take
 
 
 class Task:
-    """The rows of a run (section 4 of Devlin et al. 2019), their head, and what is reported of them.
+    """The rows of a run (section 4 of Devlin et al. 2019), their head, and the report.
 
     The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A subclass adds what a kind of rows
     is compared with and reported by; a new kind of head needs none.
@@ -33,7 +33,7 @@ class Task:
     Args:
         task_args: options: which rows, and how they become features.
         tokenizer: None where rows are only read.
-        head: name of the head, of which `Task` itself has none.
+        head: name of the head; `Task` itself has no default.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
 
     Attributes:
@@ -109,7 +109,7 @@ class Task:
         """Return the parts that were read, and those that are split off the training rows.
 
         Validation rows that are not given are split off, and so are test rows where neither are given (if
-        `splits_test`): a run with validation rows alone is judged by these.
+        `splits_test`): a run with only validation rows is judged by these.
         """
         if "validation" in parts:
             return parts
