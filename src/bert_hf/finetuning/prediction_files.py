@@ -69,12 +69,7 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
 
 def evaluate_rows(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     """Return the metrics of the labelled rows of files, and a text about the rows (see `Predictor.evaluate`)."""
-    head = predictor.head
-    further = []
-    if evaluation_args.metric_name:
-        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
-
-        further = load_metrics(evaluation_args.metric_name, head.metric_config())
+    further = predictor.head.load_metrics(evaluation_args.metric_name or [])
     return predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
 
 

@@ -185,7 +185,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 write_input_length(folder, task.task_args.max_seq_length)
             task.findings = task.analyse(folder, judged, trainer.kept)
             if args.do_predict:
-                baselines = task.baselines(folder)
+                baselines = task.baselines()
 
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:

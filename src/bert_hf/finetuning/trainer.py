@@ -60,7 +60,7 @@ def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     if not args.load_best_model_at_end:
         return "the last weights are kept"
     if not args.best_metric_is_given:
-        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.metric_names()[0]
+        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
@@ -78,7 +78,7 @@ def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments)
     further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
 
     best = selection_metric(args).removeprefix("eval_")
-    names = (*task.metric_names(), "loss", *further)
+    names = (*head.metric_names(), "loss", *further)
     check_known(best, names, f"no metric {best!r}", "--metric_for_best_model")
 
 
@@ -257,7 +257,7 @@ class FineTuner(ResumableTrainer):
         if losses:
             metrics = self.task.metrics(name, kept, losses[0])
             self._record_options()  # the validation rows may have decided one
-            names = (*self.task.metric_names(), *metrics)  # the task's main metric comes first
+            names = (*self.head.metric_names(), *metrics)  # the task's main metric comes first
             metrics = {name: metrics[name] for name in dict.fromkeys(names) if name in metrics}
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})

@@ -191,11 +191,6 @@ class ClassificationHead(Head):
             self.typical = {}  # once
         return average_windows(kept, encoded.row_of_feature)
 
-    def columns(self) -> tuple[str, ...]:
-        if self.regression:
-            return ("score",)
-        return ("labels", "scores") if self.several_labels else ("label", "score")
-
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
         if self.regression:
             return [{"score": float(value)} for value in predictions[:, 0]]
@@ -222,12 +217,11 @@ class ClassificationHead(Head):
         several = MULTI_LABEL if self.several_labels or self.problem_type is None else ()
         return tuple(dict.fromkeys((*names, *several, "loss")))
 
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics import evaluated  # loads `evaluate`
-
+    @property
+    def own_metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - the rows decide
         if self.regression:
-            return evaluated.Regression()
-        return evaluated.MultiLabel() if self.several_labels else evaluated.Classification()
+            return "Regression"
+        return "MultiLabel" if self.several_labels else "Classification"
 
     def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
         if self.regression:

@@ -77,9 +77,6 @@ class FillMaskHead(Head):
         ids, scores = kept
         return [(own[own != _NONE], score[own != _NONE]) for own, score in zip(ids, scores, strict=True)]
 
-    def columns(self) -> tuple[str, ...]:
-        return ("words", "scores")
-
     def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
         return [
             {"words": self.tokenizer.convert_ids_to_tokens(ids.tolist()), "scores": scores.tolist()}

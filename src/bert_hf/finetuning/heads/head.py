@@ -65,6 +65,7 @@ class Head(ABC):
     pipeline_tag: ClassVar[str]  # of the Hub
     stock: ClassVar[bool] = True  # stock transformers loads the result
     option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
+    own_metric: ClassVar[str]  # class in `metrics/evaluated.py`
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
 
     def __init__(
@@ -170,12 +171,8 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns that `added_columns` adds; the first holds the prediction."""
-
-    @abstractmethod
     def added_columns(self, rows: Rows, predictions: Any) -> list[dict[str, Any]]:
-        """Return the new columns of each row: one dictionary per row."""
+        """Return the new columns of each row, the prediction first: one dictionary per row."""
 
     # ---- metrics
 
@@ -187,8 +184,10 @@ class Head(ABC):
         """
 
     def metric(self) -> Any:
-        """Return the `evaluate.Metric` of this head."""
-        raise NotImplementedError
+        """Return the `evaluate.Metric` of this head: by default the one of this name in `metrics/evaluated.py`."""
+        from bert_hf.finetuning.metrics import evaluated  # loads `evaluate`
+
+        return getattr(evaluated, self.own_metric)()
 
     @abstractmethod
     def metric_inputs(self, rows: Rows, predictions: Any) -> dict[str, Any]:
@@ -201,6 +200,14 @@ class Head(ABC):
     def metric_config(self) -> str | None:
         """Return the configuration of further metrics that suits this head, such as `multilabel`."""
         return None
+
+    def load_metrics(self, names: Sequence[Any]) -> list[Any]:
+        """Return further metrics of the `evaluate` library: by name, or as they are given."""
+        if not names:
+            return []
+        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
+
+        return load_metrics(names, self.metric_config())
 
     def mean_loss(self, rows: Rows, predictions: Any, losses: np.ndarray) -> float:
         """Return the mean over all labels, by (F, 2) the sum and the number of each feature's losses."""

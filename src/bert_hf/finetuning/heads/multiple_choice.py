@@ -36,6 +36,7 @@ class MultipleChoiceHead(Head):
     architectures = ("ForMultipleChoice",)
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "multiple-choice"
+    own_metric = "MultipleChoice"
     extra_columns = ("choices",)
 
     # ---- rows
@@ -76,9 +77,6 @@ class MultipleChoiceHead(Head):
         """Return (choices,) logits of each row."""
         return [np.asarray(own[: len(row.choices)]) for row, own in zip(rows, kept, strict=True)]
 
-    def columns(self) -> tuple[str, ...]:
-        return ("choice", "score")
-
     def added_columns(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> list[dict[str, Any]]:
         scores = [softmax(own) for own in predictions]
         return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
@@ -87,11 +85,6 @@ class MultipleChoiceHead(Head):
 
     def metric_names(self) -> tuple[str, ...]:
         return ("accuracy", "loss")
-
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics.evaluated import MultipleChoice  # loads `evaluate`
-
-        return MultipleChoice()
 
     def metric_inputs(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> dict[str, Any]:
         pairs = [(int(own.argmax()), row.label) for row, own in zip(rows, predictions, strict=True)]

@@ -51,6 +51,7 @@ class TokenClassificationHead(Head):
     architectures = ("ForTokenClassification",)
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
+    own_metric = "TokenClassification"
     option_names = ("document_context",)
 
     # ---- rows
@@ -122,9 +123,6 @@ class TokenClassificationHead(Head):
         words = iter(labels.tolist())
         return [[next(words) for _ in sentence] for sentence in rows.words]
 
-    def columns(self) -> tuple[str, ...]:
-        return ("labels",)
-
     def added_columns(self, rows: TaggedSentences, predictions: list[list[str]]) -> list[dict[str, Any]]:
         """Return `labels`, one per word; of a text also its words (`tokens`) and the characters of its `entities`."""
         added: list[dict[str, Any]] = []
@@ -142,11 +140,6 @@ class TokenClassificationHead(Head):
 
     def metric_names(self) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy", "loss")
-
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics.evaluated import TokenClassification  # loads `evaluate`
-
-        return TokenClassification()
 
     def metric_inputs(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
         return {"predictions": predictions, "references": rows.labels()}

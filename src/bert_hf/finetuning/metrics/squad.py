@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
-from bert_hf.finetuning.rows.questions import read_by_id, read_questions
+from bert_hf.finetuning.rows.questions import gold_answers, read_by_id, read_questions
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -151,5 +151,4 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
 
-    gold = {question.id: [answer.text for answer in question.answers or ()] for question in questions}
-    return official_metrics(gold, texts, chances, threshold)
+    return official_metrics(gold_answers(questions), texts, chances, threshold)

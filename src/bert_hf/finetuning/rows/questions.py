@@ -1,6 +1,6 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -151,6 +151,11 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
 
     what = f"question {row.values['id']}: the answer {text[:60]!r} is not in its context at answer_start ({start})"
     raise row.error(what, "fix or remove the question")
+
+
+def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Return the texts of the gold answers of each question, by id."""
+    return {question.id: [answer.text for answer in question.answers or ()] for question in questions}
 
 
 def read_by_id(path: str, *types: type) -> dict[str, Any]:
