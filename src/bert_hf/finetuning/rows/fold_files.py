@@ -17,7 +17,9 @@ from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.errors import mask_secrets
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, count_classes, read_labelled
+from bert_hf.finetuning.heads.classification import ClassificationHead
+from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, count_classes
 from bert_hf.finetuning.rows.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
@@ -27,11 +29,8 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """Return the rows that are to be split."""
-    columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    columns = columns._replace(labels=tuple(split_args.label_columns or ()))
-    kinds = split_args.label_separator, split_args.problem_type, split_args.separator
-    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding, *kinds)
-
+    head = ClassificationHead(None, vars(split_args))
+    rows = head.read(list(rows_of_files(head, split_args.train_file or [], split_args.encoding)))
     if split_args.problem_type == REGRESSION:
         rows.numbers()
     else:

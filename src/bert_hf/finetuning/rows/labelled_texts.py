@@ -1,6 +1,6 @@
 """Reads labelled texts or text pairs from tables, folders and the Hub.
 
-    rows = read_labelled(["comments.csv"])
+    rows = labelled_rows(list(file_texts("comments.csv")), Columns())
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
 
 A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert_hf.console import logger, shorten_list
-from bert_hf.data.text.input_files import MAILS, expand, kind_of
+from bert_hf.data.text.input_files import MAILS, kind_of
 from bert_hf.data.text.readers import KINDS, read_documents, read_lines
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, list_cell, read_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
@@ -215,30 +215,6 @@ def as_number(value: Any) -> float | None:
 
 
 # ---- files and folders
-
-
-def read_labelled(
-    files: list[str],
-    named: Columns | None = None,
-    encoding: str | None = None,
-    label_separator: str | None = None,
-    problem_type: str | None = None,
-    separator: str | None = None,
-) -> LabelledTexts:
-    """Read labelled texts from tables and from folders with a subfolder of text files for each class.
-
-    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged.
-    Arguments as in `labelled_rows`.
-    """
-    named = named or Columns()
-    rows: list[Row] = []
-    for path in expand(files, folders=True):
-        names = tuple(rows[0].values) if rows else named.names  # a later file may lack the header of the first
-        before = len(rows)
-        rows += file_texts(path, encoding, names, separator=separator)
-        if len(rows) == before:
-            raise InputError("contains no rows", where=path, remedy="give a file with rows")
-    return without_empty(labelled_rows(rows, named, "needed", label_separator, problem_type))
 
 
 def file_texts(
