@@ -45,11 +45,7 @@ class Predictor:
         return self.head.added_columns(read, self.head.decode(read, encoded, kept))
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
-        """Return the metrics of labelled rows, and a text: the rows, and a table of their classes.
-
-        Args:
-            further: metrics of the `evaluate` library in addition to the head's own.
-        """
+        """Return the metrics of labelled rows, with the `further` ones, and a text: rows, table of classes."""
         head = self.head
         read = head.read(rows)
         head.check({"test": read})

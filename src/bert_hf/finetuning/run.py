@@ -78,8 +78,7 @@ def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArgu
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
     """Resolve defaults (learning rate, epochs, precision, model selection metric) and inspect the output folder.
 
-    Args:
-        about: one line about the model's weights, logged before training.
+    The line `about` the model's weights is logged before the training.
     """
     task_args = task.task_args
     choose_precision(args, model.config.hidden_size)

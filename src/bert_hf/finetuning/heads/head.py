@@ -4,7 +4,7 @@ import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import datasets
 import numpy as np
@@ -34,6 +34,12 @@ class Encoded(Protocol):
     def features(self) -> datasets.Dataset:
         """Return `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known."""
         ...
+
+
+class Features(NamedTuple):
+    """Rows as features, one per row, in order."""
+
+    features: datasets.Dataset
 
 
 class Head(ABC):

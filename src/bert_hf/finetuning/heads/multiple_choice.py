@@ -4,7 +4,7 @@ Devlin et al. 2019, section 4.4. Shapes: B rows of a batch, C choices of a row, 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -17,15 +17,9 @@ from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.long_texts import token_ids
-from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
-
-
-class EncodedChoices(NamedTuple):
-    """Rows of choices as features, one per row: the inputs of all its choices."""
-
-    features: datasets.Dataset
 
 
 class MultipleChoiceHead(Head):
@@ -51,8 +45,8 @@ class MultipleChoiceHead(Head):
 
     # ---- features
 
-    def encode(self, rows: Sequence[ChoiceRow]) -> EncodedChoices:
-        return EncodedChoices(encode_choices(rows, self.tokenizer, self.length))
+    def encode(self, rows: Sequence[ChoiceRow]) -> Features:
+        return Features(encode_choices(rows, self.tokenizer, self.length))
 
     def collator(self) -> "ChoiceCollator":
         return ChoiceCollator(self.tokenizer)
@@ -73,7 +67,7 @@ class MultipleChoiceHead(Head):
         numbers = torch.arange(logits.shape[1], device=logits.device)
         return logits.masked_fill(numbers >= inputs["choices"][:, None], -torch.inf)
 
-    def decode(self, rows: Sequence[ChoiceRow], encoded: EncodedChoices, kept: Kept) -> list[np.ndarray]:
+    def decode(self, rows: Sequence[ChoiceRow], encoded: Features, kept: Kept) -> list[np.ndarray]:
         """Return (choices,) logits of each row."""
         return [np.asarray(own[: len(row.choices)]) for row, own in zip(rows, kept, strict=True)]
 

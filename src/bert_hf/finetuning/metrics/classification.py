@@ -13,6 +13,7 @@ from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from bert_hf.console import format_table
+from bert_hf.finetuning.metrics.entities import Counts, count_table
 
 # The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
@@ -135,14 +136,10 @@ def multi_label_metrics(
 
 
 def label_table(references: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> str:
-    """Return one line per label: rows that have it, rows predicted to have it, precision, recall, F1."""
-    rows = [["label", "rows", "predicted", "precision", "recall", "F1"]]
-    for name, own, said in zip(names, references.T == 1, predictions.T == 1, strict=True):
-        rates = positive_rates(said, own)
-        f1 = 2 * np.sum(own & said) / max(1, own.sum() + said.sum())
-        shares = (f"{value:.4f}" for value in (rates["precision"], rates["recall"], f1))
-        rows.append([name, f"{own.sum():,}", f"{said.sum():,}", *shares])
-    return "\n".join(format_table(rows))
+    """Return a table with a row per label."""
+    sides = zip(names, references.T == 1, predictions.T == 1, strict=True)
+    counts = {name: Counts(own.sum(), said.sum(), (own & said).sum()) for name, own, said in sides}
+    return count_table("label", "rows", counts)
 
 
 # ---- numbers

@@ -6,7 +6,7 @@ nothing begins an entity, and so does a tag of another type. `E-` (last word) an
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_hf.console import format_table
@@ -158,10 +158,15 @@ def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
 
 
 def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
-    """Return a table with a row per type and one for all: entities in the data, predicted, precision, recall, F1."""
+    """Return a table with a row per type and one for all."""
     counts = count_entities(gold, predicted)
-    rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
-    for kind, count in {**counts, "all (micro)": overall(counts)}.items():
+    return count_table("type", "entities", {**counts, "all (micro)": overall(counts)})
+
+
+def count_table(title: str, unit: str, counts: Mapping[str, Counts]) -> str:
+    """Return a table with a row per entry: number in the data, predicted, precision, recall, F1."""
+    rows = [[title, unit, "predicted", "precision", "recall", "F1"]]
+    for kind, count in counts.items():
         shares = (f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
         rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
     return "\n".join(format_table(rows))
