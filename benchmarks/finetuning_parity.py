@@ -65,7 +65,7 @@ class Glue:
     def __init__(self, task):
         self.task = task
         self.tokenizer = AutoTokenizer.from_pretrained(task.task_args.model_name_or_path)
-        self.metric = task.metric_names()[0]
+        self.metric = task.head.metric_names()[0]
 
     def encode(self, *texts, padding: Any, truncation: Any = True, **how):
         longest = self.task.task_args.max_seq_length

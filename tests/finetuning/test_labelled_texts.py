@@ -4,11 +4,12 @@ import json
 
 import datasets
 import pytest
+from helpers.classified_rows import read_labelled
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, find_columns, read_labelled
+from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
@@ -139,7 +140,7 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, optio
     monkeypatch.chdir(tmp_path)
     write(tmp_path, name, content)
     with pytest.raises(InputError) as caught:
-        read_labelled([name], Columns(**options))
+        read_labelled([name], **options)
     assert str(caught.value).startswith(expected)
 
 

@@ -5,6 +5,7 @@ import json
 import pandas
 import pytest
 import torch
+from helpers.classified_rows import read_labelled
 from helpers.recipe_runs import recipe
 from sklearn.metrics import f1_score
 from tiny import save_tiny_bert, tiny_config, tiny_tokenizer
@@ -14,7 +15,7 @@ from bert_hf import InputError, predict
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.rows.labelled_texts import MULTIPLE, Columns, read_labelled
+from bert_hf.finetuning.rows.labelled_texts import MULTIPLE
 
 NAMES = ("x", "y", "z")
 LABELS = [[name for bit, name in enumerate(NAMES) if n >> bit & 1] for n in range(60)]
@@ -32,14 +33,14 @@ def test_labels_are_given_in_three_ways(tmp_path):
     expected = read_labelled([str(tmp_path / "lists.jsonl")])
     assert expected.labels == list(map(tuple, LABELS))
     assert read_labelled([str(tmp_path / "cells.csv")]) == expected
-    assert read_labelled([str(tmp_path / "separated.csv")], separator="|") == expected
-    assert read_labelled([str(tmp_path / "columns.csv")], Columns(labels=NAMES)) == expected
+    assert read_labelled([str(tmp_path / "separated.csv")], label_separator="|") == expected
+    assert read_labelled([str(tmp_path / "columns.csv")], label_columns=NAMES) == expected
     for target, label in zip(expected.targets(NAMES), LABELS, strict=True):
         assert target.tolist() == [name in label for name in NAMES]
 
     (tmp_path / "columns.csv").write_text("text,x,y\nw1,0,1\nw2,1,yes\n")
     with pytest.raises(InputError, match=r"columns\.csv:3: 'yes' in label column 'y' is neither 0 nor 1"):
-        read_labelled([str(tmp_path / "columns.csv")], Columns(labels=("x", "y")))
+        read_labelled([str(tmp_path / "columns.csv")], label_columns=("x", "y"))
 
 
 def test_test_rows_whose_label_columns_are_empty_have_no_labels():

@@ -1,10 +1,14 @@
 """Rows of two classes that a tiny model learns, and runs of the classification recipe on them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tiny import save_tiny_bert
 
+from bert_hf.finetuning.heads.classification import ClassificationHead
+from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from helpers.recipe_runs import recipe
 
 PARTS = {"train": 80, "validation": 60, "test": 70}
@@ -39,3 +43,9 @@ def classify(folder: Path, output: str, *words: str, model: str = "bert") -> int
             "--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true", "--max_seq_length", "16", *words,
         ]
     )  # fmt: skip
+
+
+def read_labelled(files: list[str], **options: Any) -> LabelledTexts:
+    """Return the labelled rows of files, as a classification reads them."""
+    head = ClassificationHead(None, options)
+    return head.read(list(rows_of_files(head, files)))

@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from helpers.classified_rows import read_labelled
 from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
-
-from bert_hf.finetuning.rows.labelled_texts import read_labelled
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
 

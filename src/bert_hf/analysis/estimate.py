@@ -60,7 +60,7 @@ KEPT = 0.857  # tokens of the corpus that truncation leaves at 128
 
 
 def find_device(name: str, half: bool = False) -> Device:
-    """A device by its name. `cpu` is this machine, whose rate is measured, in bf16 if `half`."""
+    """Return a device by its name. `cpu` is this machine; its rate is measured, in bf16 if `half`."""
     cpu = torch.device("cpu")
     if name == "cpu":
         rate = matmul_rate(cpu, torch.bfloat16 if half else torch.float32)
@@ -71,12 +71,12 @@ def find_device(name: str, half: bool = False) -> Device:
 
 
 def expected_mfu(hidden_size: int, device: Device) -> float:
-    """Share of the peak that a model of this hidden size is expected to reach."""
+    """Return the share of the peak that a model of this hidden size is expected to reach."""
     return float(np.interp(hidden_size, *(MFU_OF_CPU if device.cpu else MFU_OF_GPU)))
 
 
 def corpus_tokens_of_row(length: int) -> float:
-    """Tokens of the corpus that a row uses up: without its three special tokens, with what truncation drops."""
+    """Return the tokens of the corpus that a row uses up: without special tokens, with what truncation drops."""
     return (length * FILL - 3) / KEPT
 
 
@@ -95,17 +95,17 @@ class Plan:
     half: bool = True  # 16-bit autocast; else fp32
 
     def flops(self, length: int, rows: float) -> float:
-        """FLOPs of `rows` rows of equal length, counted as in `train_mfu`."""
+        """Return the FLOPs of `rows` rows of equal length, counted as in `train_mfu`."""
         tokens = length * FILL
         return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
 
     def micro(self, devices: int) -> int:
-        """Rows that each device computes at once: the most, up to `micro_batch`, that divides its share."""
+        """Return the rows that each device computes at once: the most, up to `micro_batch`, that divides its share."""
         share = self.global_batch // devices
         return next(size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0)
 
     def seconds(self, devices: int) -> float:
-        """Time of the run under data parallelism: arithmetic, or launching its kernels if that is slower."""
+        """Return the time of the run under data parallelism: arithmetic, or launching kernels if that is slower."""
         share, total = self.global_batch / devices, 0.0
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
@@ -120,7 +120,7 @@ class Plan:
 
 
 def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> float:
-    """Bytes that a device holds for the parameters. Stage 0: plain data parallelism; 1, 2, 3: DeepSpeed's ZeRO.
+    """Return the bytes that a device holds for the parameters. Stage 0: data parallelism; 1, 2, 3: DeepSpeed's ZeRO.
 
     Plain: fp32 weights, gradients and Adam's moments, 4 + 4 + 8 per parameter; autocast's copy 2; DDP's buckets 4.
     ZeRO (Rajbhandari et al. 2020, section 5): 16-bit weights and gradients, 2 + 2, and fp32 weights and moments, 12,
@@ -136,7 +136,7 @@ def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> floa
 
 
 def token_bytes(plan: Plan, length: int) -> float:
-    """Bytes per real token at the peak of a micro-batch: when the loss is computed, everything is still kept.
+    """Return the bytes per real token at the peak of a micro-batch, when the loss is computed: nothing is freed yet.
 
     h hidden size, f feed-forward size, V vocabulary; s is 2 under 16-bit autocast (LayerNorm in fp32), 4 in fp32.
     A layer: queries, keys, values, context, the inputs of Q, K, V and of the feed-forward, 6s·h · GELU's input and
@@ -156,7 +156,7 @@ def token_bytes(plan: Plan, length: int) -> float:
 
 
 def activation_bytes(plan: Plan, rows: int) -> float:
-    """Peak bytes of a micro-batch of `rows` rows of the usual length, over all phases."""
+    """Return the peak bytes of a micro-batch of `rows` rows of the usual length, over all phases."""
     tokens = {length: max(rows * min(length, plan.length), length) * FILL for length, _ in plan.phases}
     return max(count * token_bytes(plan, length) for length, count in tokens.items())
 
@@ -165,7 +165,7 @@ def activation_bytes(plan: Plan, rows: int) -> float:
 
 
 def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
-    """The checks of `estimate.py`."""
+    """Check the options of `estimate.py`."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
@@ -175,7 +175,7 @@ def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args
 
 
 def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> BertConfig:
-    """The configuration of the model; nothing of it is built."""
+    """Return the configuration of the model; nothing of it is built."""
     if model_args.model_name_or_path:
         config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
     else:
@@ -187,7 +187,7 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
 
 
 def trained_tokens(corpus_args, args) -> int:
-    """Tokens of a prepared corpus that are trained on; 0 where --max_steps is given in place of a corpus."""
+    """Return the tokens of a prepared corpus that are trained on; 0 where --max_steps replaces a corpus."""
     if corpus_args.train_file:
         corpus = Corpus(corpus_args.train_file[0], cache_dir=corpus_args.cache_dir)
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
@@ -199,7 +199,7 @@ def trained_tokens(corpus_args, args) -> int:
 
 
 def plan_run(config: BertConfig, corpus_tokens: float, example_args, args, estimate_args) -> Plan:
-    """Steps at each length, batch, precision and device; the global batch is the same on any number of devices."""
+    """Return the run: steps at each length, batch (the same on any number of devices), precision and device."""
     batch = estimate_args.global_batch
     steps = args.max_steps
     if steps <= 0:
@@ -219,7 +219,7 @@ def plan_run(config: BertConfig, corpus_tokens: float, example_args, args, estim
 
 
 def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
-    """The printed lines: the run, its tokens and FLOPs, then time and memory for each number of devices."""
+    """Return the printed lines: the run, its tokens and FLOPs, then time and memory for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
         f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "

@@ -44,7 +44,7 @@ Text = tuple[str, str | None]  # a text, or a pair
 
 
 def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
-    """Every line of the plain text files and every row of the tables, in order, empty ones included."""
+    """Yield every line of the plain text files and every row of the tables, in order, empty ones included."""
     for path in expand(feature_args.train_file or []):
         if kind_of(path) in (".txt", ""):
             for _, line in read_lines(path):
@@ -72,14 +72,14 @@ class FeatureExtractor:
     batch_size: int = 32
 
     def encode(self, texts: Iterable[Text]) -> list[Encoding]:
-        """The tokens of texts, special tokens included, cut at the longest length."""
+        """Return the tokens of texts, special tokens included, cut at the longest length."""
         rust: Any = self.tokenizer.backend_tokenizer
         rust.enable_truncation(self.max_seq_length, strategy="longest_first")
         rust.no_padding()  # that a tokenizer.json may ask for: it would count as text
         return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
 
     def states(self, texts: list[Encoding]) -> list[np.ndarray]:
-        """(R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
+        """Return (R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
         counts = [len(text.ids) if self.pooling == "none" else 1 for text in texts]
         ends = np.cumsum(counts)
         states = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
@@ -101,7 +101,7 @@ class FeatureExtractor:
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """One vector per text from those of its tokens, [CLS] and [SEP] included and padding excluded.
+    """Return one vector per text from the vectors of its tokens, [CLS] and [SEP] included and padding excluded.
 
     Of a text [CLS] a [SEP] in a batch padded to length 4, with states 1, 2, 6 and 9 (padding):
 
@@ -121,7 +121,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
-    """Loads the network by stock `AutoModel`; returns it and the settings that tell its features from others."""
+    """Load the network by stock `AutoModel`; return it and the settings that tell its features from others."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
@@ -152,7 +152,7 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
 
 
 def open_folder(output_args: OutputArguments, identity: dict) -> Path:
-    """Locks a folder that is new, empty, or holds (a part of) the same features."""
+    """Lock a folder that is new, empty, or holds (a part of) the same features."""
     path = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURE_RECORD,), resumable=True)
     before = read_json_object(path / FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
 
 
 def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text], dtype: str) -> int:
-    """Writes the files that the folder lacks, one after the other; returns the number of texts in all of them."""
+    """Write the files that the folder lacks, one after the other; return the number of texts in all of them."""
     names = sorted(folder.glob("features-*.parquet"))  # whole: each got its name when it was complete
     count = sum(pq.read_metadata(name).num_rows for name in names)
     remaining = islice(texts, count, None)
@@ -197,7 +197,7 @@ def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Te
 
 
 def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int, dtype: np.dtype) -> pa.RecordBatch:
-    """The columns `id` (from `begin` on), with pooling `none` those of the tokens, and `layer_N` for each layer."""
+    """Return the columns `id` (from `begin` on), with pooling `none` the tokens, and `layer_N` for each layer."""
     columns: dict[str, pa.Array] = {"id": pa.array(range(begin, begin + len(texts)), pa.int64())}
     by_token = extractor.pooling == "none"
     ends = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())

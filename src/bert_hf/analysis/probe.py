@@ -44,7 +44,7 @@ class Subject:
 
 
 def open_subject(probe_args: ProbeArguments) -> Subject:
-    """Loads the checkpoint by stock `BertForPreTraining`."""
+    """Load the checkpoint by stock `BertForPreTraining`."""
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
@@ -56,7 +56,7 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
 
 
 def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> None:
-    """Runs the chosen parts and writes `probe.json` and `probe.txt`; `main` is that of the recipe that fine-tunes."""
+    """Run the chosen parts and write `probe.json` and `probe.txt`; `main`: of the recipe that fine-tunes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
@@ -79,7 +79,7 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: 
 def _measures(
     probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main
 ) -> dict[str, Callable[[], dict | str]]:
-    """By chosen part, what measures it, or says why it cannot be measured.
+    """Return a function for each chosen part: it measures, or says why that is not possible.
 
     All data are read here, before anything is computed, so that a bad line is found in the first seconds.
     """
@@ -151,7 +151,7 @@ def _table(results: dict) -> list[list[str]]:
 
 
 def _compared(values: dict[str, float]) -> list[str]:
-    """The value of the checkpoint, and those of all others by name."""
+    """Return the value of the checkpoint, and the values of all others by name."""
     shown = {name: f"{value:.3f}" for name, value in values.items()}
     own = shown.pop("checkpoint")
     return [own, ", ".join(f"{name} {value}" for name, value in shown.items())]

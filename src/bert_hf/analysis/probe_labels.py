@@ -35,7 +35,7 @@ Text = tuple[str, str]  # a text and the second one of a pair, else ""
 
 
 def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> int:
-    """Writes the rows of each fold, in place of an earlier probe's; returns the fewest training rows of a fold."""
+    """Write the rows of each fold, in place of an earlier probe's; return the fewest training rows of a fold."""
     split_args = SplitArguments(train_file=files, text_column=text_column, label_column=label_column, folds=FOLDS)
     rows = read_rows_to_split(split_args)
     for old in (folder, folder.parent / "few_labels"):
@@ -51,7 +51,7 @@ def prepare_folds(files: list[str], text_column: str | None, label_column: str |
 def frozen_features(
     networks: dict[str, PreTrainedModel], tokenizer: PreTrainedTokenizerBase, folder: Path, length: int
 ) -> dict[str, Any]:
-    """Scores of logistic regression on the mean state of the last layer, and on TF-IDF, by number of labelled rows.
+    """Return the scores of logistic regression on mean states of the last layer and on TF-IDF, by number of labels.
 
     Returns:
         metric; scores {method: {labelled rows: mean over the folds}}.
@@ -95,7 +95,7 @@ def frozen_features(
 
 
 def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
-    """((text, second text), label) of each row by part; the validation rows are training rows here."""
+    """Return ((text, second text), label) of each row by part; the validation rows are training rows here."""
     parts = {}
     for part in PARTS:
         rows = [json.loads(line) for line in json_lines(folder / f"{part}.jsonl")]
@@ -104,7 +104,7 @@ def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
 
 
 def _score(model: Pipeline, inputs: np.ndarray, truth: np.ndarray) -> float:
-    """Average precision of the second class, the positive one, or macro F1 of more classes."""
+    """Return the average precision of the second class, the positive one, or macro F1 of more classes."""
     if len(model.classes_) == 2 and len(np.unique(truth)) <= 2:
         return float(average_precision_score(truth == model.classes_[1], model.decision_function(inputs)))
     return float(f1_score(truth, model.predict(inputs), average="macro"))
@@ -114,7 +114,7 @@ def _score(model: Pipeline, inputs: np.ndarray, truth: np.ndarray) -> float:
 
 
 def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[str, Any]:
-    """Fine-tunes the checkpoint, and its shape with random weights, on `FINE_TUNED` rows of each fold.
+    """Fine-tune the checkpoint, and its shape with random weights, on `FINE_TUNED` rows of each fold.
 
     Returns:
         {model or baseline: {metric: value of each fold}}, from the study in `few_labels/`.

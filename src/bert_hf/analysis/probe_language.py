@@ -47,7 +47,7 @@ class HeldOutText:
 
 
 def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: int, most: int) -> HeldOutText:
-    """The pairs and masks on which `pretrain.py` evaluates the same text with its default options."""
+    """Return the pairs and masks on which `pretrain.py` evaluates the same text with its default options."""
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     window = corpus.window(corpus.windows()[0])
     pairs = len(window) > 1 and bool((window.sentences > 1).any())
@@ -112,7 +112,7 @@ class Corruptor:
         self._frequencies = drawn_from / drawn_from.sum()
 
     def shuffled(self, example: Example) -> Example:
-        """The words of each segment in random order; the predicted words stay in their segment.
+        """Put the words of each segment in random order; the predicted words stay in their segment.
 
         [CLS] a ##b [MASK] d [SEP]   →   [CLS] d a ##b [MASK] [SEP], the prediction moved along
         """
@@ -128,7 +128,7 @@ class Corruptor:
         return example._replace(input_ids=input_ids, labels=labels)
 
     def replaced(self, example: Example) -> Example:
-        """Every other token replaced by a draw from the text's frequencies: lengths and frequencies are kept."""
+        """Replace every other token by a draw from the text's frequencies: lengths and frequencies are kept."""
         context = ~np.isin(example.input_ids, self._special) & (example.labels == IGNORE_INDEX)
         input_ids = example.input_ids.copy()
         input_ids[context] = self._rng.choice(len(self._frequencies), context.sum(), p=self._frequencies)
@@ -136,7 +136,7 @@ class Corruptor:
 
 
 def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase) -> dict:
-    """Loss (nats) and accuracy on the text, and the loss without word order and without context.
+    """Return the loss (nats) and accuracy on the text, and the loss without word order and without context.
 
     Returns:
         loss, accuracy, unigram_loss (by the text's own frequencies, one added to each), shuffled_gap (what word order
@@ -163,7 +163,7 @@ def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTraine
 
 
 def next_sentence(text: HeldOutText, outputs: Outputs) -> dict:
-    """Accuracy of next-sentence prediction, its standard error, and the share of the larger class."""
+    """Return the accuracy of next-sentence prediction, its standard error, and the share of the larger class."""
     labels = np.array([example.next_sentence_label for example in text.examples])
     majority = float(max(labels.mean(), 1 - labels.mean()))
     return {"pairs": len(labels), "majority": majority, **_accuracy((outputs.next_sentence < 0) == labels)}
@@ -181,7 +181,7 @@ MinimalPair = tuple[str, str]  # two sentences, of which the first is grammatica
 
 
 def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
-    """At most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
+    """Return at most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
 
     Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm.
     """
@@ -205,7 +205,7 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
 
 
 def mask_each_position(ids: list[int], continues: np.ndarray, mask: int) -> list[tuple[np.ndarray, int]]:
-    """A copy of a sentence for each of its tokens, with the position that is predicted in it.
+    """Return a copy of a sentence for each of its tokens, with the position that is predicted in it.
 
     The later pieces of the same word are masked, too (PLL-word-l2r, Kauf & Ivanova 2023): else the pieces of a word
     give each other away.
@@ -259,6 +259,6 @@ def pseudo_log_likelihoods(
 def minimal_pairs(
     pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong)."""
+    """Return the share of pairs where the grammatical sentence scores higher (a tie counts as wrong)."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
     return {"pairs": len(pairs), **_accuracy(scores[0::2] - scores[1::2] > _TIE)}

@@ -67,7 +67,7 @@ Main = Callable[[list[str]], int]  # a recipe's `main`
 
 
 def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divides a command line into the words of a study's options and all other words.
+    """Divide a command line into the words of a study's options and all other words.
 
     >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--recipe", "x"])
     (['--seeds', '1', '2', '--recipe', 'x'], ['--learning_rate', '1e-4'])
@@ -84,7 +84,7 @@ def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def recipe_main(folder: Path, name: str) -> Main:
-    """`main` of a fine-tuning recipe in the folder of the recipes."""
+    """Return `main` of a fine-tuning recipe in the folder of the recipes."""
     names = sorted(path.stem for path in folder.glob("finetune_*.py"))
     check_known(name, names, f"no fine-tuning recipe {name!r}", "--recipe")
     if str(folder) not in sys.path:  # it is there where a recipe runs as a script
@@ -153,7 +153,7 @@ class Study:
     # ---- running
 
     def run(self) -> int:
-        """Runs the cells that are not finished, then writes `study.csv`, `study.md` and `learning_curve.png`.
+        """Run the cells that are not finished, then write `study.csv`, `study.md` and `learning_curve.png`.
 
         Returns 0, or the exit code of the cell that failed or was stopped. The same command continues there.
         """
@@ -174,7 +174,7 @@ class Study:
         return 0
 
     def check(self) -> int:
-        """Checks the folder and, by the recipe, a cell of each model on all rows; returns the recipe's exit code."""
+        """Check the folder and, by the recipe, a cell of each model on all rows; return the recipe's exit code."""
         if not (self.root / STUDY).is_file():
             check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         for model in self.models:
@@ -184,7 +184,7 @@ class Study:
         return 0
 
     def _run_cell(self, cell: Cell) -> int:
-        """Runs a cell unless it is finished, and reads its results; returns the recipe's exit code."""
+        """Run a cell unless it is finished, and read its results; return the recipe's exit code."""
         begin = time.perf_counter()
         if cell.size is not None:
             self._write_subset(cell)
@@ -215,7 +215,7 @@ class Study:
         return 0
 
     def _record(self, cell: Cell) -> None:
-        """Writes the command and the inputs of a cell, or compares them with those that it began with."""
+        """Write the command and the inputs of a cell, or compare them with those that it began with."""
         path = self.folder(cell) / CELL
         record = {"argv": list(map(mask_secrets, self.argv(cell))), "inputs": self._inputs(cell)}
         before = read_json_object(path)
@@ -227,12 +227,12 @@ class Study:
             raise InputError("the cell was run with other options or other files", where=path.parent, remedy=remedy)
 
     def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
-        """Runs the recipe with the options of a cell; its standard output goes elsewhere."""
+        """Run the recipe with the options of a cell; its standard output goes elsewhere."""
         with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
             return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
 
     def _check_names(self) -> None:
-        """Checks `--metrics` and `--reference` against the first finished cell."""
+        """Check `--metrics` and `--reference` against the first finished cell."""
         for name in self.args.metrics or ():
             check_known(name, metric_names(self.rows), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
@@ -246,7 +246,7 @@ class Study:
         return self.root / "cells" / str(cell)
 
     def argv(self, cell: Cell) -> list[str]:
-        """The command line of a cell, without its output folder."""
+        """Return the command line of a cell, without its output folder."""
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
             argv = [*self._class_names, *argv, *_NO_SELECTION]  # the last value of an option counts
@@ -257,7 +257,7 @@ class Study:
 
     @functools.cached_property
     def _class_names(self) -> list[str]:
-        """The order of two classes in a whole fold: of a subset, another class may be the rare, positive one."""
+        """Return the order of two classes in a whole fold: of a subset, the other class may be the rare one."""
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
@@ -267,7 +267,7 @@ class Study:
         return ["--class_names", *names] if len(names) == 2 else []
 
     def files(self, cell: Cell) -> dict[str, Path]:
-        """The data files of a cell by part; none where the recipe's own options name the data."""
+        """Return the data files of a cell by part; none where the recipe's own options name the data."""
         if self.args.folds_dir is None:
             return {}
         files = {part: Path(self.args.folds_dir, f"fold-{cell.fold}", f"{part}.jsonl") for part in PARTS}
@@ -280,7 +280,7 @@ class Study:
         return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
 
     def _inputs(self, cell: Cell) -> list[str]:
-        """Checksums of the files that the command and its YAML file name, and of the checkpoint; paths of folders."""
+        """Return checksums of the checkpoint and of files that the command or its YAML names; paths of folders."""
         words, others = words_of_inputs(self.argv(cell))
         folders = [os.path.join(glob.escape(word), "**") for word in words if os.path.isdir(word)]
         checkpoint = glob.escape(cell.model.path_of(cell.fold))
@@ -290,7 +290,7 @@ class Study:
         return [file_checksum(path) if os.path.isfile(path) else path for path in paths]
 
     def _write_subset(self, cell: Cell) -> None:
-        """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""
+        """Write a cell's training rows: smaller subsets are part of larger ones, the same for all models and seeds."""
         assert cell.size is not None
         lines = json_lines(self._train_file(cell.fold))
         order = nested_order(classes_of(lines), cell.size, (0, cell.fold))
@@ -302,7 +302,7 @@ class Study:
 
 
 def words_of_inputs(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The values of `_INPUTS` on a command line, or else in its YAML file, and other words that are files."""
+    """Return the values of `_INPUTS` on a command line, or else in its YAML file, and other words that are files."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in _INPUTS:
         parser.add_argument(f"--{name}", nargs="*", default=[])
@@ -315,7 +315,7 @@ def words_of_inputs(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
-    """The models of `--models`."""
+    """Return the models of `--models`."""
     models: dict[str, Model] = {}
     for entry in entries or [""]:
         assignment, *argv = shlex.split(entry) or [""]
@@ -329,7 +329,7 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
 
 
 def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | None, ...]:
-    """The sizes in ascending order, `all` (None) last."""
+    """Return the sizes in ascending order, `all` (None) last."""
     numbers = sorted({entry for entry in entries if entry != "all"})
     if not numbers:
         return (None,)
@@ -344,7 +344,7 @@ def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | 
 
 
 def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
-    """The numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data."""
+    """Return the numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data."""
     folder = study_args.folds_dir
     if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)
@@ -357,7 +357,7 @@ def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
 
 
 def json_lines(path: Path) -> list[str]:
-    """The rows of a fold's file, each with its line end. (A text may hold U+2028, where `splitlines` would cut.)"""
+    """Return the rows of a fold's file, each with its line end. (`splitlines` would cut texts at U+2028.)"""
     with open(path, encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") + "\n" for line in file if line.strip()]
 
@@ -366,7 +366,7 @@ def json_lines(path: Path) -> list[str]:
 
 
 def classes_of(lines: Iterable[str]) -> np.ndarray:
-    """(N,) number of the class of each JSON row; all 0 where the labels are not classes (lists, fractions, none)."""
+    """Return (N,) the class of each JSON row; all 0 where the labels are not classes (lists, fractions, none)."""
     labels = [json.loads(line).get("label") for line in lines]
     if any(not isinstance(label, str | int) for label in labels):
         return np.zeros(len(labels), dtype=np.int64)
@@ -374,7 +374,7 @@ def classes_of(lines: Iterable[str]) -> np.ndarray:
 
 
 def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.ndarray:
-    """(length,) rows in the order in which subsets take them up.
+    """Return (length,) rows in the order in which subsets take them up.
 
     The rows of a class are shuffled. First come `_MIN_PER_CLASS` rows of each class, then always one of the class that
     is furthest below its share. With classes a a a a a a b b:

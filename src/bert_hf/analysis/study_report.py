@@ -32,7 +32,7 @@ class Row:
 
 
 def read_cell(cell: Any, run: Path) -> Row:
-    """The results of a run: validation, test and baseline metrics, without times.
+    """Return the results of a run: validation, test and baseline metrics, without times.
 
     A subset has no separate validation rows, so its validation metrics are left out.
     """
@@ -45,37 +45,37 @@ def read_cell(cell: Any, run: Path) -> Row:
 
 
 def prefix_of(rows: list[Row]) -> str:
-    """`test_`; or `eval_` where the test rows have no labels, as those of GLUE."""
+    """Return `test_`; or `eval_` where the test rows have no labels, as in GLUE."""
     return "test_" if any(name.startswith("test_") for row in rows for name in row.metrics) else "eval_"
 
 
 def metric_names(rows: list[Row]) -> list[str]:
-    """The metrics that every row has, without their prefix."""
+    """Return the metrics that every row has, without their prefix."""
     prefix = prefix_of(rows)
     common = set.intersection(*(set(row.metrics) for row in rows))
     return [name.removeprefix(prefix) for name in rows[0].metrics if name in common and name.startswith(prefix)]
 
 
 def baseline_names(row: Row) -> list[str]:
-    """The baselines of a run: `baseline_words` of `baseline_words_f1`, …"""
+    """Return the baselines of a run: `baseline_words` of `baseline_words_f1`, …"""
     pattern = re.compile(f"({_BASELINE}[a-z]+)_({'|'.join(metric_names([row]))})")
     names = [match[1] for match in map(pattern.fullmatch, row.metrics) if match]
     return list(dict.fromkeys(names))
 
 
 def main_metrics(rows: list[Row]) -> list[str]:
-    """The first two of the task, its loss aside."""
+    """Return the first two metrics of the task but its loss."""
     return [name for name in metric_names(rows) if name != "loss"][:2]
 
 
 def format_metrics(row: Row, metrics: list[str] | None) -> str:
-    """`test_f1 0.9123, test_average_precision 0.9567` of a row."""
+    """Return `test_f1 0.9123, test_average_precision 0.9567` of a row."""
     prefix = prefix_of([row])
     return ", ".join(f"{prefix}{name} {row.metrics[prefix + name]:.4f}" for name in metrics or main_metrics([row]))
 
 
 def write_table(root: Path, rows: list[Row]) -> None:
-    """Writes the coordinates and metrics of the cells. Without times: the bytes depend on nothing but the cells."""
+    """Write the coordinates and metrics of the cells. Without times: the bytes depend on nothing but the cells."""
     names = dict.fromkeys(name for row in rows for name in row.metrics)
     metrics = [name for prefix in ("eval_", "test_", _BASELINE) for name in names if name.startswith(prefix)]
 
@@ -98,7 +98,7 @@ Scores = dict[str, dict[int | None, Values]]
 
 
 def collect(rows: list[Row], metric: str) -> Scores:
-    """The values of a metric, models first. A baseline has one value per fold, the same for all seeds.
+    """Return the values of a metric, models first. A baseline has one value per fold, the same for all seeds.
 
     Where models read different parts of the texts, their baselines do, too: `baseline_words (MODEL)`.
     """
@@ -123,15 +123,15 @@ def collect(rows: list[Row], metric: str) -> Scores:
 
 
 def mean_and_deviation(values: Values) -> tuple[float, float | None]:
-    """Mean and standard deviation of all values; None for a single value."""
+    """Return the mean and standard deviation of all values; None for a single value."""
     everything = list(itertools.chain.from_iterable(values.values()))
     return statistics.fmean(everything), statistics.stdev(everything) if len(everything) > 1 else None
 
 
 def paired_difference(values: Values, reference: Values) -> tuple[float, float | None, int, int]:
-    """(mean difference on the same folds, half-width of its 95 % interval, folds in which it is positive, folds).
+    """Return (mean difference on the same folds, half-width of its 95 % interval, folds where it is positive, folds).
 
-    Seeds are averaged first: those of one fold share their test rows and are not independent. The folds share training
+    Seeds are averaged first: seeds of one fold share their test rows and are not independent. The folds share training
     rows, so their plain variance is too small; the t interval is corrected for that (Nadeau & Bengio 2003, section 3:
     the variance of k folds is multiplied by 1/k + test rows / training rows, here 1/k + 1/(k − 1)).
     """
@@ -152,7 +152,7 @@ def paired_difference(values: Values, reference: Values) -> tuple[float, float |
 
 
 def write_report(root: Path, rows: list[Row], metrics: list[str], reference: str | None) -> list[str]:
-    """Writes the page and the picture; returns the tables and the paths, to be printed."""
+    """Write the page and the picture; return the tables and the paths, to be printed."""
     part = "Test" if prefix_of(rows) == "test_" else "Validation"
     scores = {f"{part} {metric}": collect(rows, metric) for metric in metrics}
     tables = [line for title, one in scores.items() for line in (f"## {title}", "", *_table(one, reference), "")]
@@ -168,7 +168,7 @@ def _sizes(scores: Scores) -> list[int | None]:
 
 
 def _table(scores: Scores, reference: str | None) -> list[str]:
-    """Mean of each model and baseline at each size and, with a reference, the difference from it."""
+    """Return the mean of each model and baseline at each size and, with a reference, the difference from it."""
     head = ["training rows", "model", "mean", "standard deviation", "runs"]
     if reference in scores:
         head += [f"difference from {reference}", "95 % interval", "folds higher"]
@@ -201,7 +201,7 @@ def _line(cells: list[str]) -> str:
 
 
 def draw(scores: dict[str, Scores], path: Path) -> None:
-    """One panel per metric: mean ± standard deviation by training rows, of each model and of baselines (dashed)."""
+    """Draw one panel per metric: mean ± standard deviation by training rows, of models and baselines (dashed)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")

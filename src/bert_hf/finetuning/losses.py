@@ -13,13 +13,13 @@ from bert_hf.models.functional import IGNORE_INDEX
 
 
 def count_labels(labels: Tensor) -> Tensor:
-    """(B,) labels of each model input that are trained on: classes but `IGNORE_INDEX`, or numbers but NaN."""
+    """Return (B,) the labels that each input is trained on: classes but `IGNORE_INDEX`, or numbers but NaN."""
     has_label = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
     return has_label.reshape(len(labels), -1).sum(1)
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """(B,) sum of the cross entropies of each model input's labels, in nats.
+    """Return (B,) the sum of the cross entropies of each model input's labels, in nats.
 
     Args:
         logits: (B, C), or (B, L, C) with one label per token.
@@ -34,20 +34,20 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
 
 
 def binary_cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) sum of the binary cross entropies of each row's labels (B, C), 0 or 1 each; NaN adds nothing."""
+    """Return (B,) the sum of the binary cross entropies of each row's labels (B, C), 0 or 1 each; NaN adds nothing."""
     known = ~labels.isnan()
     losses = F.binary_cross_entropy_with_logits(logits.float(), labels.float().where(known, 0.0), reduction="none")
     return losses.where(known, 0.0).sum(1)
 
 
 def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,); NaN adds nothing."""
+    """Return (B,) the squared differences of the predicted numbers (B, 1) and the labels (B,); NaN adds nothing."""
     differences = logits.float().squeeze(-1) - labels.float()
     return differences.masked_fill(labels.isnan(), 0.0).square()
 
 
 def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:
-    """(B,) cross entropy of the start plus that of the end; each is a choice among the tokens of the input.
+    """Return (B,) the cross entropy of start plus end; each is a choice among the input's tokens.
 
     Padding is not among them. (It is in the stock loss, which therefore depends on the width of the batch.)
 

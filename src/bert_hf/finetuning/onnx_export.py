@@ -26,7 +26,7 @@ _TOLERANCE = 1e-5  # times max(1, max|logit|)
 
 
 def check_export(export_args: ExportArguments) -> Iterator[str]:
-    """Checks the installed packages and the output folder."""
+    """Check the installed packages and the output folder."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise InputError(f"not installed: {', '.join(missing)}", remedy="pip install 'bert-hf[onnx]'")
     yield check_writable(str(export_args.output_dir))
@@ -35,7 +35,7 @@ def check_export(export_args: ExportArguments) -> Iterator[str]:
 def export_onnx(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int, quantize: bool = False
 ) -> float:
-    """Writes `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
+    """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
 
     The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
     `length` tokens. Returns the largest difference of a logit before quantization; one of more than
@@ -89,7 +89,7 @@ def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
 
 
 def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str, Tensor]:
-    """Inputs of random tokens; the sequences have different lengths."""
+    """Return inputs of random tokens; the sequences have different lengths."""
     shape = (batch, 3, length) if type(model).__name__.endswith("ForMultipleChoice") else (batch, length)
     random = torch.Generator().manual_seed(batch * 1000 + length)
     ids = torch.randint(model.config.vocab_size, shape, generator=random)
@@ -99,7 +99,7 @@ def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str,
 
 
 def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, float]:
-    """(largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
+    """Return (largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
     exported = open_network(path)
     difference = largest = 0.0
     for batch, tokens in ((1, 1), (1, length), (32, min(length, 64)), (2, length)):
@@ -113,7 +113,7 @@ def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, flo
 
 
 def open_network(path: Path) -> Callable[..., SimpleNamespace]:
-    """An exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
+    """Open an exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -127,7 +127,7 @@ def open_network(path: Path) -> Callable[..., SimpleNamespace]:
 
 
 def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    """The share of rows with the same prediction; of predictions that are a number, the largest difference."""
+    """Return the share of rows with the same prediction; of predictions that are a number, the largest difference."""
     pairs = list(zip(before, after, strict=True))
     if all(row.keys() == {"score"} for row in before):
         largest = max(abs(own["score"] - other["score"]) for own, other in pairs)

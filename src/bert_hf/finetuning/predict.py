@@ -36,7 +36,7 @@ class Predictor:
         self.head.attach(self.model)
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """Return what is added to each row, by column."""
+        """Return the new columns of each row."""
         if not rows:
             return []
         read = self.head.read(rows, "ignored")
@@ -45,11 +45,7 @@ class Predictor:
         return self.head.added_columns(read, self.head.decode(read, encoded, kept))
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
-        """Return the metrics of labelled rows, and a text: the rows, and a table of their classes.
-
-        Args:
-            further: metrics of the `evaluate` library in addition to the head's own.
-        """
+        """Return the metrics of labelled rows, with the `further` ones, and a text: rows, table of classes."""
         head = self.head
         read = head.read(rows)
         head.check({"test": read})
@@ -123,7 +119,7 @@ def predict(
             `{"question": …, "context": …}` and `{"context": …, "choices": […]}`. As in a file, sentences are one
             document, or several by `document_id`.
         tokenizer: by default the model's own.
-        options: `long_texts`, `text_column`, … in place of those of the training.
+        options: `long_texts`, `text_column`, … in place of the options of the training.
 
     Returns:
         `label` and `score`; `labels` and `scores` where a row may have several; `score` of a regression; `labels` of

@@ -69,12 +69,7 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
 
 def evaluate_rows(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
     """Return the metrics of the labelled rows of files, and a text about the rows (see `Predictor.evaluate`)."""
-    head = predictor.head
-    further = []
-    if evaluation_args.metric_name:
-        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
-
-        further = load_metrics(evaluation_args.metric_name, head.metric_config())
+    further = predictor.head.load_metrics(evaluation_args.metric_name or [])
     return predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
 
 
@@ -82,7 +77,7 @@ def evaluate_rows(predictor: Predictor, evaluation_args: EvaluationArguments) ->
 
 
 def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
-    """Yield windows of rows with what is predicted for them, all columns of the rows first."""
+    """Yield windows of rows with their predictions, all columns of the rows first."""
     context = predictor.head.length if predictor.head.option("document_context") else 0  # rows of each side
     for window, place in _with_context(_windows(rows), context):
         own = window[place]
@@ -177,7 +172,7 @@ def _cell(value: Any) -> Any:
 
 
 def _write_parquet(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write a table; the types are those of all rows: a column may be null at first, or turn from whole numbers."""
+    """Write a table with types for all rows: a column may be null at first, or turn from whole numbers."""
     count = 0
     schema = pa.schema([])
     writer: pq.ParquetWriter | None = None
@@ -213,7 +208,7 @@ def _with_schema(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
-    """Return the columns of all rows, in the order in which they appear; Arrow itself takes those of the first row."""
+    """Return the columns of all rows, in the order in which they appear; Arrow itself looks at the first row only."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
 

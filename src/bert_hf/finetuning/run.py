@@ -40,13 +40,13 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 
 
 def parse_finetuning(arguments: type[TaskArguments], task: type[Task], argv: list[str] | None) -> tuple | None:
-    """The options of a recipe, checked: (task and model, run). None after `--check`."""
+    """Parse and check the options of a recipe: (task and model, run); None after `--check`."""
     check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
     return parse((arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
 
 def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """The checks of a recipe before anything is read. Without training, it sets what is evaluated."""
+    """Check the options of a recipe before anything is read. Without training, set the evaluated checkpoint."""
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
@@ -64,7 +64,7 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
 
 
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
+    """Read rows, tokenizer and configuration, as the run does at its start; for `--check`."""
     checkpoint = str(task_args.model_name_or_path)
     tokenizer = load_tokenizer(**task_args.tokenizer())
     made = task(task_args, tokenizer)
@@ -76,10 +76,9 @@ def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArgu
 
 
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
-    """Resolves defaults (learning rate, epochs, precision, model selection metric) and inspects the output folder.
+    """Resolve defaults (learning rate, epochs, precision, model selection metric) and inspect the output folder.
 
-    Args:
-        about: one line about the model's weights, logged before training.
+    The line `about` the model's weights is logged before the training.
     """
     task_args = task.task_args
     choose_precision(args, model.config.hidden_size)
@@ -101,7 +100,7 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
 
 
 def require_trained(task: Task, about: str) -> None:
-    """Checks that the layers were trained on none of these rows, and on classes of the same names."""
+    """Check that the layers were trained on none of these rows, and on classes of the same names."""
     where = task.task_args.model_name_or_path
     config = config_of_checkpoint(str(where))
     if new := about.partition("newly initialized: ")[2]:
@@ -122,7 +121,7 @@ def require_trained(task: Task, about: str) -> None:
 
 
 def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:
-    """The settings that distinguish a fine-tuning run from others (see `identity.py`)."""
+    """Return the settings that distinguish a fine-tuning run from others (see `identity.py`)."""
     task_args, config = task.task_args, model.config
     return {
         "weights": None if task_args.from_scratch else weights_checksum(str(task_args.model_name_or_path)),
@@ -156,7 +155,7 @@ def make_trainer(
 
 
 def train_and_finish(trainer: FineTuner, run: Run) -> None:
-    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics.
+    """Train (or resumes), evaluate every part, save and push the run, and print its metrics.
 
     Without training, only the metrics are saved.
     """
@@ -185,7 +184,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 write_input_length(folder, task.task_args.max_seq_length)
             task.findings = task.analyse(folder, judged, trainer.kept)
             if args.do_predict:
-                baselines = task.baselines(folder)
+                baselines = task.baselines()
 
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
@@ -207,13 +206,13 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
 
 
 def write_input_length(folder: Path, length: int) -> None:
-    """Writes the length of inputs to where text-embeddings-inference reads it."""
+    """Write the length of inputs to where text-embeddings-inference reads it."""
     sizes = {"max_seq_length": length, "do_lower_case": False}
     write_durably(folder / _INPUT_LENGTH, json.dumps(sizes) + "\n")
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:
-    """The parts but `train` and `validation` that are predicted: those with labels, and all where they are written."""
+    """Return the parts but `train` and `validation` that are predicted: with labels, or where they are written."""
     task, args = trainer.task, trainer.args
     parts = [part for part in task.parts if part not in ("train", "validation")]
     if not args.do_predict:
@@ -222,7 +221,7 @@ def _other_parts(trainer: FineTuner) -> list[str]:
 
 
 def selected_step_line(trainer: FineTuner) -> str:
-    """A line on the step whose weights are kept; "" where no evaluation chose them."""
+    """Return a line on the step that the weights are from; "" where no evaluation chose them."""
     state = trainer.state
     if not trainer.args.load_best_model_at_end or state.best_global_step is None:
         return ""
@@ -234,7 +233,7 @@ def selected_step_line(trainer: FineTuner) -> str:
 
 
 def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
-    """The model card, without its metrics. It quotes none of the user's rows."""
+    """Return the model card, without its metrics. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 
@@ -269,7 +268,7 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
 
 
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
-    """Describes the data of the metrics: the test rows, or the validation rows if there are no test metrics."""
+    """Describe the data of the metrics: the test rows, or the validation rows if there are no test metrics."""
     if tested:
         return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 

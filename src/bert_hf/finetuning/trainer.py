@@ -36,12 +36,12 @@ _FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too 
 
 
 def selection_metric(args: TrainingArguments) -> str:
-    """The model selection metric as Trainer logs it, such as `eval_f1`."""
+    """Return the model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
 def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
-    """Sets learning rate, epochs, evaluations and the metric of the best weights where they are not given.
+    """Set learning rate, epochs, evaluations and the metric of the best weights where they are not given.
 
     Returns a line on what decides which weights are kept.
     """
@@ -51,7 +51,7 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
 
 
 def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
-    """Sets the default of --metric_for_best_model.
+    """Set the default of --metric_for_best_model.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
@@ -60,7 +60,7 @@ def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     if not args.load_best_model_at_end:
         return "the last weights are kept"
     if not args.best_metric_is_given:
-        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.metric_names()[0]
+        args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
@@ -78,7 +78,7 @@ def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments)
     further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
 
     best = selection_metric(args).removeprefix("eval_")
-    names = (*task.metric_names(), "loss", *further)
+    names = (*head.metric_names(), "loss", *further)
     check_known(best, names, f"no metric {best!r}", "--metric_for_best_model")
 
 
@@ -89,7 +89,7 @@ class EarlyStop(TrainerCallback):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
-        """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
+        """Compare all evaluations: Trainer has not yet compared this one with the best."""
         metric = selection_metric(args)
         sign = 1 if args.greater_is_better else -1
         by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
@@ -257,7 +257,7 @@ class FineTuner(ResumableTrainer):
         if losses:
             metrics = self.task.metrics(name, kept, losses[0])
             self._record_options()  # the validation rows may have decided one
-            names = (*self.task.metric_names(), *metrics)  # the task's main metric comes first
+            names = (*self.head.metric_names(), *metrics)  # the task's main metric comes first
             metrics = {name: metrics[name] for name in dict.fromkeys(names) if name in metrics}
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
@@ -286,7 +286,7 @@ class FineTuner(ResumableTrainer):
         return self.predict(features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
-        """Train, and let the task choose by the validation rows: see `validate`."""
+        """Train and let the task choose by the validation rows: see `validate`."""
         self.task.begin()
         try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
@@ -298,10 +298,10 @@ class FineTuner(ResumableTrainer):
         return trained
 
     def validate(self, network: nn.Module | None) -> None:
-        """Sets `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
+        """Set `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
 
         They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
-        would end in a second value for its last step, which may be that of other weights.
+        would end in a second value for its last step, perhaps of other weights.
 
         Args:
             network: None: its weights do not change.
@@ -325,7 +325,7 @@ class FineTuner(ResumableTrainer):
             self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """As in the base class; of equal metrics the one with the lower loss is better."""
+        """Return whether a metric is the best so far; of equal ones the one with the lower loss is better."""
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best
@@ -344,7 +344,7 @@ class _SortedPart(NamedTuple):
     numbers: np.ndarray
 
     def restored(self, values: Any) -> Any:
-        """Arrays (or tuples of them) with one entry per feature, in the order of `task.encoded`."""
+        """Return the arrays (or tuples of them) with one entry per feature, in the order of `task.encoded`."""
         if isinstance(values, tuple | list):
             return tuple(self.restored(each) for each in values)
         restored = np.empty_like(values)

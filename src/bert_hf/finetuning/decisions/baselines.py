@@ -45,7 +45,7 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """The rows with the part of each text that the network reads: see `encode_texts`."""
+    """Return the rows with the part of each text that the network reads: see `encode_texts`."""
     if long_texts == "windows":
         return rows
 
@@ -59,13 +59,13 @@ def cut_texts(
 
 
 def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
-    """Beginning and end of each token, in characters."""
+    """Return the beginning and end of each token, in characters."""
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     return encoded["offset_mapping"]
 
 
 def _text_of(text: str, tokens: list[tuple[int, int]], kept: list[tuple[int, int]]) -> str:
-    """The characters of the first tokens that are kept, and those of the last ones."""
+    """Return the characters of the first and of the last tokens that are kept."""
     if len(kept) == len(tokens):
         return text
     head = next((n for n, (token, own) in enumerate(zip(tokens, kept, strict=False)) if token != own), len(kept))
@@ -77,12 +77,12 @@ def _text_of(text: str, tokens: list[tuple[int, int]], kept: list[tuple[int, int
 
 
 def tfidf(kind: str) -> TfidfVectorizer:
-    """TF-IDF of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
+    """Return the vectorizer of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
     return TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
 
 
 def text_features(vectorizer: TfidfVectorizer, rows: LabelledTexts) -> csr_matrix:
-    """(N, features) TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
+    """Return (N, features) TF-IDF of n-grams. Of pairs: the features of both texts, and their overlap.
 
     The overlap is the product of the two vectors, with one entry per n-gram that both texts have, and its sum, which
     is their cosine.

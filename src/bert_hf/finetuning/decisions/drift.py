@@ -13,13 +13,13 @@ _LEAST_ERRORS = 4.0  # and in standard errors of the mean
 
 
 def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[float, float]]:
-    """Return mean and standard deviation of each measure over features."""
+    """Return the mean and standard deviation of each measure over features."""
     measured = _measures(features, tokenizer)
     return {name: (round(float(own.mean()), 4), round(float(own.std()), 4)) for name, own in measured.items()}
 
 
 def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]) -> str:
-    """Return a line on the measures whose mean differs from the training rows; "" if none does.
+    """Return a line on the measures with another mean than in the training rows; "" if there is none.
 
     Example: `! the rows differ from the training rows: tokens 96.2 (training: 21.4)`.
     """

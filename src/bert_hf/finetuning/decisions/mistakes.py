@@ -21,7 +21,7 @@ class Judged(NamedTuple):
 
 
 def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str]) -> str:
-    """Writes every wrong prediction, the most probable first; returns a sentence on them.
+    """Write every wrong prediction, the most probable first; return a sentence on them.
 
     A label is suspected where the predicted class is at least as probable as it is, on average, for the rows that
     have it as their label (confident learning: Northcutt et al. 2021, section 3.1); never where no row has it.
@@ -46,7 +46,7 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
 
 
 def write_slices(path: Path, judged: Judged, slices: Mapping[str, Sequence[str]]) -> None:
-    """Writes the metrics of groups of rows; `slices` has (N,) the group of each row, by the name of the grouping."""
+    """Write the metrics of groups of rows; `slices` has (N,) the group of each row, by the name of the grouping."""
     _, probabilities, predictions, targets = judged
     names = THRESHOLD_METRICS if probabilities.shape[1] == 2 else ()
     lines = []
@@ -61,7 +61,7 @@ def write_slices(path: Path, judged: Judged, slices: Mapping[str, Sequence[str]]
 
 
 def length_groups(lengths: np.ndarray) -> list[str]:
-    """(N,) the quarter of the rows by length, such as `2: 12 to 25`."""
+    """Return (N,) the quarter of the rows by length, such as `2: 12 to 25`."""
     quarters = np.searchsorted(np.quantile(lengths, [0.25, 0.5, 0.75]), lengths)
     ranges = {each: lengths[quarters == each] for each in np.unique(quarters)}
     names = {each: f"{each + 1}: {own.min():.0f} to {own.max():.0f}" for each, own in ranges.items()}

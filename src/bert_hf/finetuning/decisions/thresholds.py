@@ -23,7 +23,7 @@ _OPTIONS = ("max_false_positive_rate", "min_precision", "best_f1_threshold")
 
 
 def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The temperature of the lowest log loss; 1.0 if it does not lower that of rows that it is not fitted to."""
+    """Return the temperature of the lowest log loss; 1.0 if it does not lower the loss of rows left out of the fit."""
     if len(targets) < _FEW_ROWS:
         return 1.0
 
@@ -44,7 +44,7 @@ def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
 
 
 def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """(N,) negative log probability of each target."""
+    """Return (N,) negative log probability of each target."""
     return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
 
 
@@ -52,7 +52,7 @@ def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def describe_calibration(logits_by_name: Mapping[str, np.ndarray], targets: np.ndarray) -> str:
-    """A sentence on the log loss, Brier score and calibration error of logits: as trained, then calibrated."""
+    """Return a sentence on the log loss, Brier score and calibration error of logits: as trained, then calibrated."""
     values = []
     for logits in logits_by_name.values():
         log_loss = {"log loss": float(_losses(logits, targets).mean())}
@@ -65,7 +65,7 @@ def describe_calibration(logits_by_name: Mapping[str, np.ndarray], targets: np.n
 
 
 def threshold_option(task_args: Any) -> str | None:
-    """The option that asks for a threshold, if one is given."""
+    """Return the option that asks for a threshold, if one is given."""
     return next((name for name in _OPTIONS if getattr(task_args, name)), None)
 
 
@@ -103,8 +103,8 @@ def choose_each(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> list
 def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
     """Return the threshold of probabilities (N,) by the option that is given; every distinct score is tried.
 
-    The best is the lowest threshold whose false-positive rate is at most the given one, or the one of the highest
-    recall whose precision is at least the given one (else of the highest precision), or the one of the best F1.
+    The best is the lowest threshold with at most the given false-positive rate, or the highest recall with at least
+    the given precision (else the highest precision), or the best F1.
     It lies halfway between two scores.
 
         scores       0.9  0.8  0.7  0.4  0.2
@@ -128,7 +128,7 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) ->
 
 
 def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:
-    """A sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
+    """Return a sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
     is_positive, predicted = targets == 1, predicted_classes(logits, threshold) == 1
     false_alarms, found = (_share(predicted[rows]) for rows in (~is_positive, is_positive))
     return (

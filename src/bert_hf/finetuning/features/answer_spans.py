@@ -45,7 +45,7 @@ def best_spans(
     n_best: int = 20,
     max_answer_length: int = 30,
 ) -> WindowSpans:
-    """The `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
+    """Return the `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
     All spans that are predicted in the window are compared. The usual shortcut, the best starts with the best ends,
     may miss the best span.
@@ -77,7 +77,7 @@ def best_spans(
 def _span_scores(
     start_logits: Tensor, end_logits: Tensor, in_context: Tensor, limits: Tensor, max_answer_length: int
 ) -> Tensor:
-    """(B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
+    """Return (B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
     begin = start_logits.masked_fill(~in_context, -math.inf)
     end = end_logits.masked_fill(~in_context, -math.inf)
     end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
@@ -87,7 +87,7 @@ def _span_scores(
 
 
 def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """(B, L, M) whether the span from i to i + m is predicted in the window rather than in one of its neighbours."""
+    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours."""
     previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
     first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
     last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
@@ -110,7 +110,7 @@ class Span(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The sum of both logits."""
+        """Return the sum of both logits."""
         return self.start_logit + self.end_logit
 
 
@@ -127,17 +127,17 @@ class Prediction:
 
     @property
     def null_odds(self) -> float:
-        """Score of [CLS] minus that of the best span (0 where the context is empty). Large: no answer."""
+        """Return the score of [CLS] minus the best span's (0 where the context is empty). Large: no answer."""
         return self.null.score - (self.spans[0].score if self.spans else 0.0)
 
     def text(self, threshold: float | None = None) -> str:
-        """The answer; "" where the context is empty, or `null_odds` exceed the threshold, if there is one."""
+        """Return the answer; "" where the context is empty, or `null_odds` exceed the threshold, if there is one."""
         if not self.spans or (threshold is not None and self.null_odds > threshold):
             return ""
         return self.spans[0].text
 
     def ranked(self, with_null: bool) -> list[tuple[Span, float]]:
-        """Spans and their probabilities: a softmax over those that are listed, [CLS] among them where it is asked for.
+        """Return spans and their probabilities: a softmax over the listed spans, with [CLS] if `with_null`.
 
         [CLS] is listed in addition to the spans, after those that score as high.
         """
@@ -152,7 +152,7 @@ class Prediction:
 
 
 def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
-    """The prediction of each question, in order.
+    """Yield the prediction of each question, in order.
 
     Args:
         found: the fields of `WindowSpans` over all windows, in their order.
@@ -185,7 +185,7 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
 
 
 def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
-    """(begin, end) of the tokens `first` … `last` in characters of the context.
+    """Return (begin, end) of the tokens `first` … `last` in characters of the context.
 
     Combining marks that the tokenizer dropped (the accent of a decomposed é, the variation selector of an emoji)
     belong to the letter before them.

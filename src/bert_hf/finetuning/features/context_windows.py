@@ -70,7 +70,7 @@ class SpanLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """All windows of some questions, in the order of the questions.
+    """Questions as inputs of the network: W windows over their contexts, in the order of the questions.
 
     Attributes:
         features: one row per window: `input_ids`, `token_type_ids`, `length`, `limits`, `context` (its first position,
@@ -96,7 +96,7 @@ class Windows:
 
 
 def window_starts(tokens: int, capacity: int, shared: int) -> range:
-    """The context's tokens at which its windows begin; also an empty context has a window.
+    """Return the context's tokens at which its windows begin; also an empty context has a window.
 
     Args:
         tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
@@ -108,7 +108,7 @@ def window_starts(tokens: int, capacity: int, shared: int) -> range:
 
 
 def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> SpanLimits:
-    """The limits of one window of a context, in positions of that window (token = position + `shift`)."""
+    """Return the limits of one window of a context, in positions of that window (token = position + `shift`)."""
     begin = starts[window]
     end = min(begin + capacity, tokens)
     previous_end, lower, next_begin, upper = begin, _NO_LIMIT, end, _NO_LIMIT
@@ -124,7 +124,7 @@ def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, 
 
 
 def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
-    """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
+    """Return the largest i + j of spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
     second_end = min(begin + capacity, tokens)
     further = second_end - end  # tokens of the second window to the right of the overlap
     missing = capacity - (second_end - begin)  # tokens by which the second window, if the last one, is shorter
@@ -136,7 +136,7 @@ def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
-    """(first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
+    """Return (first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
 
     White space at both ends does not count. Of a token that the answer begins or ends inside of, all belongs to it.
     """
@@ -151,7 +151,7 @@ def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, i
 
 
 def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape) -> Windows:
-    """The windows of all questions. Each distinct context is tokenized once.
+    """Return the windows of all questions. Each distinct context is tokenized once.
 
     A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
     whole (first) answer has [CLS] as its label.
@@ -194,7 +194,7 @@ def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 def _windows_of(
     question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, shape: WindowShape
 ) -> Iterator[dict[str, Any]]:
-    """The windows of one question, whose tokens are `ids`."""
+    """Yield the windows of one question; `ids`: its tokens."""
     tokens = len(context.ids)
     capacity = shape.max_seq_length - len(ids) - template.special_tokens(pair=True)
     if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):

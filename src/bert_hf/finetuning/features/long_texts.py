@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 class EncodedTexts(NamedTuple):
-    """Inputs of a model.
+    """Texts, or pairs of texts, as inputs of the network: one per row, or several if long texts are read in windows.
 
     Attributes:
         features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
@@ -47,7 +47,7 @@ def encode_texts(
     max_seq_length: int,
     long_texts: str = "head",
 ) -> EncodedTexts:
-    """Encodes texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
+    """Encode texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
 
     In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"). In
     windows the shorter text is in every input, cut to half of it; each window has the label of its row.
@@ -83,7 +83,7 @@ def encode_texts(
 
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """The tokens of each text, without special tokens."""
+    """Return the tokens of each text, without special tokens."""
     ids = []
     for begin in progress(range(0, len(texts), 1000), "tokenizing", "thousand texts"):
         batch = texts[begin : begin + 1000]
@@ -92,7 +92,7 @@ def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list
 
 
 def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarray:
-    """(rows, classes) the mean of the logits (features, classes) of each row's inputs, one or more, in float64."""
+    """Return (rows, classes) the mean of the logits (features, classes) of each row's inputs, in float64."""
     counts = np.bincount(row_of_feature)
     sums = np.zeros((len(counts), logits.shape[1]))
     np.add.at(sums, row_of_feature, logits.astype(np.float64))
@@ -105,7 +105,7 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
 def cut_tokens(
     first: list[Item], second: list[Item], available: int, long_texts: str
 ) -> list[tuple[list[Item], list[Item]]]:
-    """The tokens of both texts in each input of a row, which has `available` tokens without the special ones."""
+    """Return the tokens of both texts in each input of a row, which has `available` tokens without special ones."""
     if len(first) + len(second) <= available:
         return [(first, second)]
     if long_texts == "windows":
@@ -116,7 +116,7 @@ def cut_tokens(
 
 
 def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
-    """How many tokens of two texts remain where `available` are too few: the rule of tokenizers' `longest_first`.
+    """Return how many tokens of two texts fit into `available`: the rule of tokenizers' `longest_first`.
 
     (3, 9) in 8 → (3, 5); (6, 9) in 8 → (4, 4); (6, 9) in 9 → (4, 5), the longer one gets the odd token.
     """
@@ -125,7 +125,7 @@ def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
 
 
 def _head_and_tail(tokens: list[Item], count: int, long_texts: str) -> list[Item]:
-    """`count` tokens: the first ones or, of "head_tail", a quarter from the beginning and the others from the end."""
+    """Return `count` tokens: the first ones or, with "head_tail", a quarter from the start, the rest from the end."""
     if len(tokens) <= count:
         return tokens
     head = round(count * HEAD_SHARE) if long_texts == "head_tail" else count
@@ -133,7 +133,7 @@ def _head_and_tail(tokens: list[Item], count: int, long_texts: str) -> list[Item
 
 
 def _windows(first: list[Item], second: list[Item], available: int) -> list[tuple[list[Item], list[Item]]]:
-    """Windows of the longer text, each with the shorter one, of which as much as half of an input is read.
+    """Return windows of the longer text, each with the shorter one, which is cut to half of an input.
 
     Each window shares a quarter or more with the next one; all are equally long and evenly spaced:
 

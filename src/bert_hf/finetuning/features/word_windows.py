@@ -1,7 +1,7 @@
 """Cuts tokenized sentences into windows of the model's length, so that each word is labelled and predicted once.
 
 A sentence that fits is one window. A longer one is cut between words into windows that overlap, and each of its words
-belongs to the window in which it has most context on its shorter side (as in the 2018 SQuAD code). What is left of a
+belongs to the window in which it has most context on its shorter side (as in the 2018 SQuAD code). The rest of the
 window is filled with further words of the sentence or, with document context, of its neighbours (Devlin et al. 2019,
 section 5.3: "the maximal document context provided by the data"): these have no label there.
 """
@@ -36,14 +36,14 @@ class WordPieces:
 
     @property
     def empty(self) -> np.ndarray:
-        """(words,) whether the word has no pieces."""
+        """Return (words,) whether the word has no pieces."""
         return self.starts[1:] == self.starts[:-1]
 
 
 def tokenize_words(
     words: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, longest: int = 1 << 30
 ) -> WordPieces:
-    """Tokenizes sentences that are words already; of a word of more than `longest` pieces the first ones are kept."""
+    """Tokenize sentences that are words already; of a word of more than `longest` pieces the first ones are kept."""
     ids: list[np.ndarray] = []
     lengths: list[np.ndarray] = []
     for begin in range(0, len(words), _BATCH):
@@ -67,7 +67,7 @@ def tokenize_words(
 
 @dataclass
 class Windows:
-    """Windows over the words of `WordPieces`, in the order of the sentences.
+    """Inputs of the network before they have tokens: each is a range of the words of all sentences, see `WordPieces`.
 
     Attributes:
         start, end: (windows,) the words of a window are `start` ≤ word < `end`.
@@ -99,7 +99,7 @@ class Windows:
 
 
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
-    """Windows of at most `longest` pieces (special tokens not counted), which no word exceeds.
+    """Return windows of at most `longest` pieces (special tokens not counted), which no word exceeds.
 
     Args:
         documents: the number of each sentence's document, where windows are filled with words of the same document.
@@ -129,7 +129,7 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
 
 
 def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """(first word, end) of each sentence's document."""
+    """Return (first word, end) of each sentence's document."""
     if documents is None:
         return None
     numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, whatever the documents' numbers
@@ -139,7 +139,7 @@ def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> 
 
 
 def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Overlapping spans of words from `begin` to `end`: neighbours share up to half of a window."""
+    """Return overlapping spans of words from `begin` to `end`: neighbours share up to half of a window."""
     spans: list[tuple[int, int]] = []
     at = begin
     while True:
@@ -155,7 +155,7 @@ def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[i
 
 
 def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
-    """A span with words before and after it, equally many pieces if possible, within `low` and `high`."""
+    """Extend a span by words before and after it, equally many pieces if possible, within `low` and `high`."""
     first, last = span
     free = longest - int(starts[last] - starts[first])
     before = int(starts[first] - starts[low])
@@ -171,7 +171,7 @@ def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, long
 
 
 def _of_most_context(starts: np.ndarray, begin: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray:
-    """(end - begin,) the span in which each word has most pieces on its shorter side; of equal ones the first."""
+    """Return (end - begin,) the first span in which each word has most pieces on its shorter side."""
     if len(spans) == 1:
         return np.zeros(end - begin, np.int64)
 

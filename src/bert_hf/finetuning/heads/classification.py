@@ -79,12 +79,12 @@ class ClassificationHead(Head):
 
     @property
     def regression(self) -> bool:
-        """Labels are numbers."""
+        """Return whether labels are numbers."""
         return self.problem_type == REGRESSION
 
     @property
     def several_labels(self) -> bool:
-        """A row may have several labels, or none."""
+        """Return whether a row may have several labels, or none."""
         return self.problem_type == MULTIPLE
 
     # ---- rows
@@ -115,7 +115,7 @@ class ClassificationHead(Head):
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the named columns, else those of the training that the row has, else none: usual names decide."""
+        """Return the named columns, else the training's if the row has them, else none: usual names decide."""
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
         flags = self.option("label_columns", ())
         trained = self.trained
@@ -191,11 +191,6 @@ class ClassificationHead(Head):
             self.typical = {}  # once
         return average_windows(kept, encoded.row_of_feature)
 
-    def columns(self) -> tuple[str, ...]:
-        if self.regression:
-            return ("score",)
-        return ("labels", "scores") if self.several_labels else ("label", "score")
-
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
         if self.regression:
             return [{"score": float(value)} for value in predictions[:, 0]]
@@ -222,12 +217,11 @@ class ClassificationHead(Head):
         several = MULTI_LABEL if self.several_labels or self.problem_type is None else ()
         return tuple(dict.fromkeys((*names, *several, "loss")))
 
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics import evaluated  # loads `evaluate`
-
+    @property
+    def own_metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - the rows decide
         if self.regression:
-            return evaluated.Regression()
-        return evaluated.MultiLabel() if self.several_labels else evaluated.Classification()
+            return "Regression"
+        return "MultiLabel" if self.several_labels else "Classification"
 
     def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
         if self.regression:

@@ -1,7 +1,7 @@
 """Words for [MASK]: the masked-LM head of a pre-trained model, which is not fine-tuned here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -11,16 +11,10 @@ from transformers import AutoModelForMaskedLM
 
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
 
 _NONE = -100  # fills up the masks of texts that have fewer
-
-
-class EncodedTexts(NamedTuple):
-    """Texts with [MASK] as features."""
-
-    features: datasets.Dataset
 
 
 class FillMaskHead(Head):
@@ -47,7 +41,7 @@ class FillMaskHead(Head):
 
     # ---- features
 
-    def encode(self, rows: LabelledTexts) -> EncodedTexts:
+    def encode(self, rows: LabelledTexts) -> Features:
         pairs = rows.pairs or [None] * len(rows)
         encoded: Any = [
             self.tokenizer(text, pair, truncation=True, max_length=self.length, verbose=False)
@@ -55,7 +49,7 @@ class FillMaskHead(Head):
         ]
         names = ("input_ids", "token_type_ids")
         columns = {name: [each[name] for each in encoded] for name in names if name in encoded[0]}
-        return EncodedTexts(datasets.Dataset.from_dict({**columns, "length": list(map(len, columns["input_ids"]))}))
+        return Features(datasets.Dataset.from_dict({**columns, "length": list(map(len, columns["input_ids"]))}))
 
     # ---- predictions
 
@@ -72,13 +66,10 @@ class FillMaskHead(Head):
         scores, ids = outputs.float().softmax(-1).max(-1)
         return tuple(pad_sequence(each.split(counts), True, _NONE) for each in (ids, scores))
 
-    def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
+    def decode(self, rows: LabelledTexts, encoded: Features, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (masks,) ids and probabilities of each text."""
         ids, scores = kept
         return [(own[own != _NONE], score[own != _NONE]) for own, score in zip(ids, scores, strict=True)]
-
-    def columns(self) -> tuple[str, ...]:
-        return ("words", "scores")
 
     def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
         return [

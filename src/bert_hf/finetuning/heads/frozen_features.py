@@ -1,7 +1,7 @@
 """Labels of words by a BiLSTM on the hidden states of a frozen BERT (Devlin et al. 2019, section 5.3, table 7).
 
 "These contextual embeddings are used as input to a randomly initialized two-layer 768-dimensional BiLSTM before the
-classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`. No CRF.
+classification layer." The size is read as the size of each direction, as for `torch.nn.LSTM(hidden_size=768)`. No CRF.
 
 The hidden states of all words are computed once and stay in memory.
 """
@@ -38,7 +38,7 @@ _BATCH = 64  # windows that BERT reads at once
 
 
 def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
-    """The hidden states of a row of table 7, for a BERT of this many layers: 0 is the output of the embeddings."""
+    """Return the numbers of the hidden states of a row of table 7: 0 is the output of the embeddings."""
     if features.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
@@ -86,7 +86,7 @@ class BiLstmTagger(BertPreTrainedModel):
         self.bert.requires_grad_(False)
 
     def forward(self, features: Tensor, lengths: Tensor, **kwargs: Any) -> TokenClassifierOutput:
-        """Logits (B, W, C) of each word.
+        """Return the logits (B, W, C) of each word.
 
         Args:
             features: (B, W, K, H) hidden states of each word's first piece, from `word_features`.
@@ -109,7 +109,7 @@ class BiLstmTagger(BertPreTrainedModel):
 
 
 def make_tagger(bert: BertModel, features: str, max_seq_length: int) -> BiLstmTagger:
-    """A tagger with new weights on a BERT, whose configuration names the labels."""
+    """Return a tagger with new weights on a BERT; the BERT's configuration names the labels."""
     config = BertConfig.from_dict(bert.config.to_dict())
     sizes = {"lstm_hidden_size": LSTM_HIDDEN_SIZE, "max_seq_length": max_seq_length}
     config.tagger = {"features": features, **sizes}

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import datasets
 import numpy as np
@@ -32,8 +32,14 @@ class Encoded(Protocol):
 
     @property
     def features(self) -> datasets.Dataset:
-        """`input_ids`, not padded, further inputs of the network, `length` in tokens; `labels`, if there are any."""
+        """Return `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known."""
         ...
+
+
+class Features(NamedTuple):
+    """Rows as features, one per row, in order."""
+
+    features: datasets.Dataset
 
 
 class Head(ABC):
@@ -47,7 +53,7 @@ class Head(ABC):
     Args:
         tokenizer: None where rows are only read.
         given: options of the command, by name; None means "not given".
-        config: configuration of a finished model, whose head this is; None for a new one. It records how rows became
+        config: configuration of the finished model that has this head; None for a new one. It records how rows became
             features, the labels and the thresholds.
 
     Attributes:
@@ -65,6 +71,7 @@ class Head(ABC):
     pipeline_tag: ClassVar[str]  # of the Hub
     stock: ClassVar[bool] = True  # stock transformers loads the result
     option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
+    own_metric: ClassVar[str]  # class in `metrics/evaluated.py`
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
 
     def __init__(
@@ -128,7 +135,7 @@ class Head(ABC):
     # ---- network and loss
 
     def attach(self, network: Any) -> None:  # noqa: B027 - optional
-        """Called with the network before features are encoded, for a head that computes them by it."""
+        """Take the network before features are encoded, for a head that computes features with it."""
 
     def config_options(self) -> dict:
         """Return options of the network's configuration: by default number and names of the classes."""
@@ -159,7 +166,7 @@ class Head(ABC):
     # ---- predictions
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor | tuple[Tensor, ...]:
-        """Return what is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
+        """Return the outputs of a batch that predictions need: (B, …) tensors on the device; by default the logits."""
         return outputs["logits"]
 
     @abstractmethod
@@ -170,12 +177,8 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns that `added_columns` adds; the first holds the prediction."""
-
-    @abstractmethod
     def added_columns(self, rows: Rows, predictions: Any) -> list[dict[str, Any]]:
-        """Return what is added to each row of a file: one dictionary per row, by column."""
+        """Return the new columns of each row, the prediction first: one dictionary per row."""
 
     # ---- metrics
 
@@ -187,8 +190,10 @@ class Head(ABC):
         """
 
     def metric(self) -> Any:
-        """Return the `evaluate.Metric` of this head."""
-        raise NotImplementedError
+        """Return the `evaluate.Metric` of this head: by default the one of this name in `metrics/evaluated.py`."""
+        from bert_hf.finetuning.metrics import evaluated  # loads `evaluate`
+
+        return getattr(evaluated, self.own_metric)()
 
     @abstractmethod
     def metric_inputs(self, rows: Rows, predictions: Any) -> dict[str, Any]:
@@ -201,6 +206,14 @@ class Head(ABC):
     def metric_config(self) -> str | None:
         """Return the configuration of further metrics that suits this head, such as `multilabel`."""
         return None
+
+    def load_metrics(self, names: Sequence[Any]) -> list[Any]:
+        """Return further metrics of the `evaluate` library: by name, or as they are given."""
+        if not names:
+            return []
+        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
+
+        return load_metrics(names, self.metric_config())
 
     def mean_loss(self, rows: Rows, predictions: Any, losses: np.ndarray) -> float:
         """Return the mean over all labels, by (F, 2) the sum and the number of each feature's losses."""
@@ -229,7 +242,7 @@ class Head(ABC):
 def rows_of_files(
     head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
 ) -> Iterator[Row]:
-    """Yield the rows of files, globs, folders and URLs, each of which has some, in their order.
+    """Yield the rows of files, globs, folders and URLs in their order; one without rows is an error.
 
     Args:
         class_names: of Parquet files, the names of classes in place of their numbers.
@@ -250,7 +263,7 @@ def rows_of_files(
 
 
 def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray) -> dict[str, float]:
-    """Return the metrics of labelled rows: `loss` and those of the head."""
+    """Return the metrics of labelled rows: the head's own and `loss`."""
     inputs = head.metric_inputs(rows, predictions)
     metrics = head.metric().compute(**inputs, **head.metric_options(rows, predictions))
     loss = head.mean_loss(rows, predictions, losses)

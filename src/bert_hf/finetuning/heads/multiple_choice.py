@@ -4,7 +4,7 @@ Devlin et al. 2019, section 4.4. Shapes: B rows of a batch, C choices of a row, 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -18,15 +18,9 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.long_texts import token_ids
-from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
-
-
-class EncodedChoices(NamedTuple):
-    """Rows of choices as features."""
-
-    features: datasets.Dataset
 
 
 class MultipleChoiceHead(Head):
@@ -37,6 +31,7 @@ class MultipleChoiceHead(Head):
     architectures = ("ForMultipleChoice",)
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "multiple-choice"
+    own_metric = "MultipleChoice"
     extra_columns = ("choices",)
 
     # ---- rows
@@ -51,8 +46,8 @@ class MultipleChoiceHead(Head):
 
     # ---- features
 
-    def encode(self, rows: Sequence[ChoiceRow]) -> EncodedChoices:
-        return EncodedChoices(encode_choices(rows, self.tokenizer, self.length))
+    def encode(self, rows: Sequence[ChoiceRow]) -> Features:
+        return Features(encode_choices(rows, self.tokenizer, self.length))
 
     def collator(self) -> "ChoiceCollator":
         return ChoiceCollator(self.tokenizer)
@@ -80,12 +75,9 @@ class MultipleChoiceHead(Head):
         numbers = torch.arange(logits.shape[1], device=logits.device)
         return logits.masked_fill(numbers >= inputs["choices"][:, None], -torch.inf)
 
-    def decode(self, rows: Sequence[ChoiceRow], encoded: EncodedChoices, kept: Kept) -> list[np.ndarray]:
+    def decode(self, rows: Sequence[ChoiceRow], encoded: Features, kept: Kept) -> list[np.ndarray]:
         """Return (choices,) logits of each row."""
         return [np.asarray(own[: len(row.choices)]) for row, own in zip(rows, kept, strict=True)]
-
-    def columns(self) -> tuple[str, ...]:
-        return ("choice", "score")
 
     def added_columns(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> list[dict[str, Any]]:
         scores = [softmax(own) for own in predictions]
@@ -95,11 +87,6 @@ class MultipleChoiceHead(Head):
 
     def metric_names(self) -> tuple[str, ...]:
         return ("accuracy", "loss")
-
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics.evaluated import MultipleChoice  # loads `evaluate`
-
-        return MultipleChoice()
 
     def metric_inputs(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> dict[str, Any]:
         pairs = [(int(own.argmax()), row.label) for row, own in zip(rows, predictions, strict=True)]
@@ -120,7 +107,7 @@ def encode_choices(
 ) -> datasets.Dataset:
     """Return [CLS] context [SEP] question and choice [SEP] for each choice of each row.
 
-    Only the context is cut, at its end; a choice is cut where it alone is too long. At length 8, letters are tokens:
+    The context is cut, at its end; a choice only if it is longer than an input. At length 8, letters are tokens:
 
         context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
         context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut

@@ -29,12 +29,13 @@ class QuestionAnsweringHead(Head):
     architectures = ("ForQuestionAnswering",)
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
+    own_metric = "QuestionAnswering"
     extra_columns = ("in_context", "limits")
     option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
 
     @property
     def n_best(self) -> int:
-        """Spans of a question that are kept at most."""
+        """Return how many spans of a question are kept at most."""
         return self.option("n_best_size", 20)
 
     # ---- rows
@@ -79,9 +80,6 @@ class QuestionAnsweringHead(Head):
         """Return the best spans of each question."""
         return list(decode(encoded, kept, self.n_best))
 
-    def columns(self) -> tuple[str, ...]:
-        return ("answer", "score")
-
     def added_columns(self, rows: list[Question], predictions: list[Prediction]) -> list[dict[str, Any]]:
         added = []
         for prediction in predictions:
@@ -97,11 +95,6 @@ class QuestionAnsweringHead(Head):
         both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
         with_best = self.is_new and self.given.get("version_2_with_negative", True)  # None: the rows decide
         return ("best_f1", "best_exact", *both) if with_best else both
-
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics.evaluated import QuestionAnswering  # loads `evaluate`
-
-        return QuestionAnswering()
 
     def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:
         threshold = self.threshold
@@ -135,13 +128,3 @@ class QuestionAnsweringHead(Head):
     def restore(self, config: Any) -> None:
         self.labels = ()  # the stock configuration names two outputs LABEL_0 and LABEL_1
         self.threshold = getattr(config, "null_score_diff_threshold", None)
-
-
-def null_odds(predictions: Sequence[Prediction]) -> dict[str, float]:
-    """Return the null odds of each question, by id."""
-    return {prediction.question.id: prediction.null_odds for prediction in predictions}
-
-
-def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
-    """Return the texts of the gold answers of each question, by id."""
-    return {question.id: [answer.text for answer in question.answers or ()] for question in questions}

@@ -35,12 +35,12 @@ from bert_hf.finetuning.rows.tagged_sentences import (
 
 
 class EncodedSentences(NamedTuple):
-    """Windows of sentences as features."""
+    """Sentences as inputs of the network, and where the prediction of each of their words is found."""
 
     features: datasets.Dataset
     pieces: WordPieces
-    feature: np.ndarray  # (words,) the feature that has the prediction for each word; -1: none
-    position: np.ndarray  # (words,) position of the word in it
+    feature: np.ndarray  # (words,) the number of the feature; -1: the word has no pieces
+    position: np.ndarray  # (words,) the position in the feature
 
 
 class TokenClassificationHead(Head):
@@ -51,6 +51,7 @@ class TokenClassificationHead(Head):
     architectures = ("ForTokenClassification",)
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
+    own_metric = "TokenClassification"
     option_names = ("document_context",)
 
     # ---- rows
@@ -124,9 +125,6 @@ class TokenClassificationHead(Head):
         words = iter(labels.tolist())
         return [[next(words) for _ in sentence] for sentence in rows.words]
 
-    def columns(self) -> tuple[str, ...]:
-        return ("labels",)
-
     def added_columns(self, rows: TaggedSentences, predictions: list[list[str]]) -> list[dict[str, Any]]:
         """Return `labels`, one per word; of a text also its words (`tokens`) and the characters of its `entities`."""
         added: list[dict[str, Any]] = []
@@ -144,11 +142,6 @@ class TokenClassificationHead(Head):
 
     def metric_names(self) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy", "loss")
-
-    def metric(self) -> Any:
-        from bert_hf.finetuning.metrics.evaluated import TokenClassification  # loads `evaluate`
-
-        return TokenClassification()
 
     def metric_inputs(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
         return {"predictions": predictions, "references": rows.labels()}

@@ -13,6 +13,7 @@ from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from bert_hf.console import format_table
+from bert_hf.finetuning.metrics.entities import Counts, count_table
 
 # The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
@@ -25,13 +26,13 @@ _BINS = 15  # of the confidence, as in Guo et al. 2017
 
 
 def positive_scores(logits: np.ndarray) -> np.ndarray:
-    """(N,) the probability of class 1 of two, in float64."""
+    """Return (N,) the probability of class 1 of two, in float64."""
     logits = logits.astype(np.float64)
     return expit(logits[:, 1] - logits[:, 0])
 
 
 def predicted_classes(logits: np.ndarray, threshold: float | None = None) -> np.ndarray:
-    """(N,) class ids: of the highest logit; with a threshold, class 1 where its probability reaches that."""
+    """Return (N,) class ids: of the highest logit; with a threshold, class 1 where its probability reaches that."""
     if threshold is None:
         return np.argmax(logits, axis=-1)
     return (positive_scores(logits) >= threshold).astype(np.int64)
@@ -46,7 +47,7 @@ def classification_metrics(
 ) -> dict[str, float]:
     """Return accuracy, F1 and Matthews correlation; of two classes and with logits also the average precision.
 
-    F1 is that of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
+    F1 is F1 of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
 
     Args:
         predictions, references: (N,) class ids.
@@ -73,14 +74,14 @@ def classification_metrics(
 
 
 def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
-    """False-positive rate, recall and precision; 0 where there are no rows to count."""
+    """Return the false-positive rate, recall and precision; 0 where there are no rows to count."""
     pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
     shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]
     return dict(zip(THRESHOLD_METRICS, shares, strict=True))
 
 
 def probability_metrics(logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Brier score and expected calibration error.
+    """Return the Brier score and expected calibration error.
 
     The Brier score is the mean squared error of the probability of class 1 or, of more classes, summed over them. The
     calibration error is the mean distance of confidence and accuracy in 15 bins of the confidence (Guo et al. 2017).
@@ -95,7 +96,7 @@ def probability_metrics(logits: np.ndarray, targets: np.ndarray) -> dict[str, fl
 
 
 def reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """(3, bins) mean confidence, accuracy and share of all rows of the bins that have rows."""
+    """Return (3, bins) mean confidence, accuracy and share of all rows of the bins that have rows."""
     probabilities = softmax(logits.astype(np.float64), axis=-1)
     confidence, right = probabilities.max(-1), probabilities.argmax(-1) == targets
     bin_of_row = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -117,7 +118,7 @@ def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = No
 def multi_label_metrics(
     predictions: np.ndarray, references: np.ndarray, names: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Return micro F1, macro F1, the share of rows all of whose labels are right, and F1 of each label.
+    """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label.
 
     Args:
         predictions, references: (N, C) of 0 and 1.
@@ -135,14 +136,10 @@ def multi_label_metrics(
 
 
 def label_table(references: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> str:
-    """Return one line per label: rows that have it, rows predicted to have it, precision, recall, F1."""
-    rows = [["label", "rows", "predicted", "precision", "recall", "F1"]]
-    for name, own, said in zip(names, references.T == 1, predictions.T == 1, strict=True):
-        rates = positive_rates(said, own)
-        f1 = 2 * np.sum(own & said) / max(1, own.sum() + said.sum())
-        shares = (f"{value:.4f}" for value in (rates["precision"], rates["recall"], f1))
-        rows.append([name, f"{own.sum():,}", f"{said.sum():,}", *shares])
-    return "\n".join(format_table(rows))
+    """Return a table with a row per label."""
+    sides = zip(names, references.T == 1, predictions.T == 1, strict=True)
+    counts = {name: Counts(own.sum(), said.sum(), (own & said).sum()) for name, own, said in sides}
+    return count_table("label", "rows", counts)
 
 
 # ---- numbers
@@ -164,7 +161,7 @@ def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, 
 
 
 def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.ndarray) -> float:
-    """A correlation of scipy; 0 where one side is constant or there is one row only (scipy: NaN and a warning)."""
+    """Return a correlation; 0 where one side is constant or there is only one row (scipy: NaN and a warning)."""
     if len(references) < 2 or np.ptp(references) == 0 or np.ptp(predictions) == 0:
         return 0.0
     with warnings.catch_warnings():  # predictions that differ in the last bits only
@@ -173,12 +170,12 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
 
 
 def metric_title(name: str, labels: Sequence[str]) -> str:
-    """`F1 of 'spam'` of two classes, `matthews correlation`."""
+    """Return the name of a metric for tables: `F1 of 'spam'` of two classes, `matthews correlation`."""
     return f"F1 of {labels[1]!r}" if name == "f1" and len(labels) == 2 else name.replace("_", " ")
 
 
 def confusion(references, predictions, names: Sequence[str]) -> str:
-    """The confusion matrix as text: one row per true class, one column per predicted class; "" of many classes."""
+    """Return the confusion matrix as text, one row per true class; "" for many classes."""
     if not 0 < len(names) <= _FEW_CLASSES:
         return ""
     matrix = confusion_matrix(references, predictions, labels=range(len(names)))

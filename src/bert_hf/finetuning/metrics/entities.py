@@ -1,12 +1,12 @@
 """Finds the entities of tagged sentences and computes precision, recall and F1, as conlleval does.
 
-A tag is `O`, or a prefix and a type: `B-location` begins an entity, `I-location` continues one. The rules are those of
-conlleval (the script of the CoNLL-2000 to 2003 tasks), which are also the default of seqeval: an `I-` that continues
+A tag is `O`, or a prefix and a type: `B-location` begins an entity, `I-location` continues one. The rules of conlleval
+(the script of the CoNLL-2000 to 2003 tasks), which are also the default of seqeval: an `I-` that continues
 nothing begins an entity, and so does a tag of another type. `E-` (last word) and `S-` (single word) are read too.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_hf.console import format_table
@@ -26,7 +26,7 @@ class Entity(NamedTuple):
 
 @functools.cache  # a data set has few different tags
 def split_tag(tag: str) -> tuple[str, str]:
-    """(prefix, type) of a tag (`is_tag`): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "")."""
+    """Return (prefix, type) of a tag (`is_tag`): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "")."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, _, kind = tag.partition("-")
@@ -34,12 +34,12 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def is_tag(tag: str) -> bool:
-    """Whether it is `O`, or begins with one of the prefixes."""
+    """Return whether a tag is `O`, or begins with one of the prefixes."""
     return tag == OUTSIDE or tag.partition("-")[0] in PREFIXES
 
 
 def begins_entity(previous: str, tag: str) -> bool:
-    """Whether an entity begins at a tag that follows another; at the start of a sentence `previous` is `O`.
+    """Return whether an entity begins at a tag that follows another; at the start of a sentence `previous` is `O`.
 
     previous   tag                  begins
     any        O                    no
@@ -57,7 +57,7 @@ def begins_entity(previous: str, tag: str) -> bool:
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of one sentence, in the order of their words.
+    """Return the entities of one sentence, in the order of their words.
 
     entities(["I-X", "B-X", "I-X", "O", "I-Y"]) == [Entity("X", 0, 0), Entity("X", 1, 2), Entity("Y", 4, 4)]
     """
@@ -74,7 +74,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
-    """Whether the tags follow IOB1: entities begin with `I-`, and with `B-` only directly after one of their type."""
+    """Return whether the tags follow IOB1: entities begin with `I-`, or with `B-` directly after one of their type."""
     has_inside_start = False
     for tags in sentences:
         for previous, tag in _with_previous(tags):
@@ -86,7 +86,7 @@ def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """The same entities in IOB2, where each begins with `B-`; of tags with the prefixes `B` and `I`.
+    """Turn tags into IOB2, where each begins with `B-`; of tags with the prefixes `B` and `I`.
 
     to_iob2(["I-X", "I-X", "B-X", "O", "I-Y"]) == ["B-X", "I-X", "B-X", "O", "B-Y"]
     """
@@ -94,7 +94,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def _with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(the tag before it, tag) of each word."""
+    """Yield (the tag before it, tag) of each word."""
     return zip([OUTSIDE, *tags], tags, strict=False)
 
 
@@ -110,23 +110,23 @@ class Counts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Share of the predicted entities that are correct; 0 if none is predicted."""
+        """Return the share of the predicted entities that are correct; 0 if none is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of the entities in the data that are predicted; 0 if the data have none."""
+        """Return the share of the entities in the data that are predicted; 0 if the data have none."""
         return self.correct / self.gold if self.gold else 0.0
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall."""
+        """Return the harmonic mean of precision and recall."""
         total = self.gold + self.predicted
         return 2 * self.correct / total if total else 0.0
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Counts by type, sorted by name: an entity is correct if its first word, last word and type are."""
+    """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
     counts: dict[str, list[int]] = {}
     for tags, guesses in zip(gold, predicted, strict=True):
         right, guessed = set(entities(tags)), set(entities(guesses))
@@ -137,12 +137,12 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def overall(counts: dict[str, Counts]) -> Counts:
-    """The sum over all types, from which micro-averaged metrics follow."""
+    """Return the sum over all types, from which micro-averaged metrics follow."""
     return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
 
 
 def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """`precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, F1 of each type: `f1_person`."""
+    """Return `precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, and `f1_TYPE`."""
     counts = count_entities(gold, predicted)
     together = overall(counts)
     words = sum(map(len, gold))
@@ -158,10 +158,15 @@ def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
 
 
 def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
-    """One row per type, and one for all: entities in the data and predicted, precision, recall, F1."""
+    """Return a table with a row per type and one for all."""
     counts = count_entities(gold, predicted)
-    rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
-    for kind, count in {**counts, "all (micro)": overall(counts)}.items():
+    return count_table("type", "entities", {**counts, "all (micro)": overall(counts)})
+
+
+def count_table(title: str, unit: str, counts: Mapping[str, Counts]) -> str:
+    """Return a table with a row per entry: number in the data, predicted, precision, recall, F1."""
+    rows = [[title, unit, "predicted", "precision", "recall", "F1"]]
+    for kind, count in counts.items():
         shares = (f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
         rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
     return "\n".join(format_table(rows))

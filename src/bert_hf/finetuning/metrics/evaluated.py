@@ -7,6 +7,9 @@
 They need no network and no file, and may be used in `evaluate.combine`.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# The metrics of `evaluate` name the arguments of _compute
+
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,10 +32,14 @@ _SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JML
 _INPUTS = "Args: predictions and references, one entry for each row."
 
 
+def _sides(value: Any) -> Mapping[str, Any]:
+    """Return the types of predictions and references that have the same type."""
+    return {"predictions": value, "references": value}
+
+
 class _Metric(evaluate.Metric):
     """A metric that keeps its inputs in memory."""
 
-    about = ""
     source = _SKLEARN
     inputs: ClassVar[Mapping[str, Any]] = {}
 
@@ -41,7 +48,7 @@ class _Metric(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description=self.about,
+            description=str(self.__doc__),
             citation=self.source,
             inputs_description=_INPUTS,
             features=Features(self.inputs),
@@ -54,10 +61,9 @@ class Classification(_Metric):
     `combined` adds the mean of accuracy and F1 (GLUE's MRPC and QQP), `with_rates` the rates of class 1 of two.
     """
 
-    about = "Accuracy, F1 (of class 1 of two classes, else macro F1) and Matthews correlation of classes."
-    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("int64"), "references": Value("int64")}
+    inputs = _sides(Value("int64"))
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - as in the metrics of `evaluate`
+    def _compute(
         self,
         predictions: Any,
         references: Any,
@@ -73,50 +79,34 @@ class Classification(_Metric):
 class MultiLabel(_Metric):
     """Micro and macro F1, accuracy of whole rows, and F1 of each of the `names`, of rows of 0 and 1."""
 
-    about = "Micro F1, macro F1 and F1 of each label; a row is right (accuracy) if all of its labels are."
-    inputs: ClassVar[Mapping[str, Any]] = {
-        "predictions": Several(Value("int64")),
-        "references": Several(Value("int64")),
-    }
+    inputs = _sides(Several(Value("int64")))
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
-        self, predictions: Any, references: Any, names: Sequence[str] = ()
-    ) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any, names: Sequence[str] = ()) -> dict[str, float]:
         return multi_label_metrics(np.asarray(predictions), np.asarray(references), names)
 
 
 class Regression(_Metric):
     """Correlations and root mean squared error of numbers."""
 
-    about = "Pearson and Spearman correlation, their mean, and the root mean squared error."
-    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("float64"), "references": Value("float64")}
+    inputs = _sides(Value("float64"))
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
-        self, predictions: Any, references: Any
-    ) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return regression_metrics(np.asarray(predictions), np.asarray(references))
 
 
 class TokenClassification(_Metric):
     """Precision, recall and F1 of entities, as conlleval computes them, and accuracy of the labels."""
 
-    about = "Precision, recall and F1 of entities by their words and type, and of each type, as conlleval."
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
-    inputs: ClassVar[Mapping[str, Any]] = {
-        "predictions": Several(Value("string")),
-        "references": Several(Value("string")),
-    }
+    inputs = _sides(Several(Value("string")))
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
-        self, predictions: Any, references: Any
-    ) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return tagging_metrics(references, predictions)
 
 
 class QuestionAnswering(_Metric):
     """SQuAD's exact match and F1, in percent; inputs as of `squad_v2` of the `evaluate` library."""
 
-    about = "Exact match and F1 over words of answers, of all questions, and of those with and without answer."
     source = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
     inputs: ClassVar[Mapping[str, Any]] = {
         "predictions": {
@@ -130,9 +120,7 @@ class QuestionAnswering(_Metric):
         },
     }
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
-        self, predictions: Any, references: Any, **options: Any
-    ) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         gold = {each["id"]: list(each["answers"]["text"]) for each in references}
         return official_metrics(gold, {each["id"]: each["prediction_text"] for each in predictions}, **options)
 
@@ -140,12 +128,9 @@ class QuestionAnswering(_Metric):
 class MultipleChoice(_Metric):
     """Accuracy of the numbers of choices."""
 
-    about = "Share of the rows whose right choice is predicted."
-    inputs: ClassVar[Mapping[str, Any]] = {"predictions": Value("int64"), "references": Value("int64")}
+    inputs = _sides(Value("int64"))
 
-    def _compute(  # pyright: ignore[reportIncompatibleMethodOverride] - evaluate's own metrics name their arguments
-        self, predictions: Any, references: Any
-    ) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
 
 
@@ -153,7 +138,7 @@ class MultipleChoice(_Metric):
 
 
 def load_metrics(names: Sequence[Any], config: str | None = None) -> list[Any]:
-    """Return metrics by their names: a local folder or script, or an id of the Hub, whose code then runs here.
+    """Return metrics by their names: a local folder or script, or an id of the Hub; its code runs here.
 
     Args:
         names: names, or metrics, which stay as they are.

@@ -1,7 +1,7 @@
 """Computes SQuAD's official metrics: exact match, F1, and the best thresholds of the no-answer odds.
 
 The algorithm of the official script (rajpurkar/SQuAD-explorer @ 13f82e35, evaluate-v2.0.py), with one difference: a
-question without a prediction counts 0 here, as in the script of version 1.1, where that of 2.0 fails or leaves it out.
+question without a prediction counts 0 here, as in the script of version 1.1; the script of 2.0 fails or leaves it out.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
-from bert_hf.finetuning.rows.questions import read_by_id, read_questions
+from bert_hf.finetuning.rows.questions import gold_answers, read_by_id, read_questions
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -21,7 +21,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalized(answer: str) -> str:
-    """The answer without case, ASCII punctuation, articles and repeated spaces.
+    """Return the answer without case, ASCII punctuation, articles and repeated spaces.
 
     >>> normalized("The  U.S.-based band")
     'usbased band'
@@ -30,7 +30,7 @@ def normalized(answer: str) -> str:
 
 
 def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
-    """(exact match, F1 over words) of a prediction, each the maximum over the gold answers.
+    """Return (exact match, F1 over words) of a prediction, each the maximum over the gold answers.
 
     Args:
         prediction: "" where the model finds no answer.
@@ -63,14 +63,14 @@ def official_metrics(
     threshold: float = 1.0,
     answer_nothing: float = 0.0,
 ) -> dict[str, float]:
-    """The metrics under the names and in the order of the official script, in percent.
+    """Return the metrics under the names and in the order of the official script, in percent.
 
     Args:
         gold: gold answers by question id, at least one question; an empty list: the question has no answer.
         predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
         odds: by question id, the odds of no answer; needed for every prediction. They add
             `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
-        threshold: a question whose odds exceed it counts as predicted "".
+        threshold: a question with odds above it counts as predicted "".
         answer_nothing: see `best_threshold`.
 
     Returns:
@@ -98,7 +98,7 @@ def official_metrics(
 
 
 def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
-    """Means over these questions, in percent; those without a score count 0."""
+    """Return the means over these questions, in percent; those without a score count 0."""
     pairs = [scores.get(name, (0.0, 0.0)) for name in names]
     exact = sum(pair[0] for pair in pairs)
     f1 = sum(pair[1] for pair in pairs)
@@ -112,11 +112,11 @@ def best_threshold(
     odds: Mapping[str, float],
     answer_nothing: float = 0.0,
 ) -> tuple[float, float]:
-    """(sum of the scores, threshold) at the best threshold: questions whose odds exceed it count as predicted "".
+    """Return (sum of the scores, threshold) at the best threshold: questions with odds above it count as predicted "".
 
-    As in the official script, questions enter one by one in ascending order of their odds, also those of equal odds,
-    which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer nothing,
-    whatever the odds are.
+    As in the official script, questions enter one by one in ascending order of their odds, also questions with equal
+    odds, which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer
+    nothing, whatever the odds are.
 
     Args:
         scores: of the predicted questions, by id.
@@ -138,7 +138,7 @@ def best_threshold(
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
-    """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0."""
+    """Return the metrics of a prediction file; warn on stderr of questions without a prediction, which count 0."""
     questions = read_questions([data], check_answers=False)
     texts = read_by_id(predictions, str)
     chances = None if odds is None else read_by_id(odds, float, int)
@@ -151,5 +151,4 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
 
-    gold = {question.id: [answer.text for answer in question.answers or ()] for question in questions}
-    return official_metrics(gold, texts, chances, threshold)
+    return official_metrics(gold_answers(questions), texts, chances, threshold)

@@ -11,7 +11,7 @@ _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, ques
 
 
 class ChoiceRow(NamedTuple):
-    """A context and the choices, one of which fits it.
+    """A context and choices: one choice fits.
 
     Attributes:
         question: about the context, or the beginning of the sentence that each choice ends (SWAG's sent2); may be "".
@@ -27,7 +27,7 @@ class ChoiceRow(NamedTuple):
     line: int | None = None
 
     def texts(self) -> tuple[str, list[str]]:
-        """The first text of the network's input, which all choices share, and the second one of each choice.
+        """Return the first text of the network's input, which all choices share, and the second one of each choice.
 
         ("A ball", "It", ("rolls.", "reads.")) → "A ball", ["It rolls.", "It reads."]. Without a context the question
         is the first text.
@@ -62,12 +62,12 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
 
 
 def _first_filled(values: dict[str, Any], names: Iterable[str]) -> Any:
-    """The first of these columns that holds something; "" where none does."""
+    """Return the first of these columns that holds something; "" where none does."""
     return next((values[name] for name in names if values.get(name)), "")
 
 
 def _choices(values: dict[str, Any]) -> list:
-    """The choices of a row, unchecked; [] where no column is one of choices."""
+    """Return the choices of a row, unchecked; [] where no column is one of choices."""
     if (choices := list_cell(values.get("choices"))) is not None:
         return choices
     count = next(number for number in range(len(values) + 1) if f"ending{number}" not in values)

@@ -17,7 +17,9 @@ from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.errors import mask_secrets
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, count_classes, read_labelled
+from bert_hf.finetuning.heads.classification import ClassificationHead
+from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, count_classes
 from bert_hf.finetuning.rows.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
@@ -26,12 +28,9 @@ FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*
 
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
-    """The rows that are to be split."""
-    columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    columns = columns._replace(labels=tuple(split_args.label_columns or ()))
-    kinds = split_args.label_separator, split_args.problem_type, split_args.separator
-    rows = read_labelled(split_args.train_file or [], columns, split_args.encoding, *kinds)
-
+    """Return the rows that are to be split."""
+    head = ClassificationHead(None, vars(split_args))
+    rows = head.read(list(rows_of_files(head, split_args.train_file or [], split_args.encoding)))
     if split_args.problem_type == REGRESSION:
         rows.numbers()
     else:
@@ -40,13 +39,13 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
 
 
 def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> Iterator[str]:
-    """Reads the rows and tries the folder, as `split.py` does at its start; for `--check`."""
+    """Read the rows and try the folder, as `split.py` does at its start; for `--check`."""
     yield check_writable(str(output_args.output_dir))
     yield f"rows: {len(read_rows_to_split(split_args)):,}"
 
 
 def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
-    """`train`, `validation` and `test` of each fold, or of the one split; `groups` (N,): near-duplicates."""
+    """Return `train`, `validation` and `test` of each fold, or of the one split; `groups` (N,): near-duplicates."""
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:
@@ -59,7 +58,7 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 def write_folds(
     output_dir: str | None, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Writes all files, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
+    """Write all files, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
     folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
@@ -88,7 +87,7 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
 
 
 def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:
-    """A table of the rows of each part of each fold, and of their classes."""
+    """Return a table of the rows of each part of each fold, and of their classes."""
     table = []
     for number, parts in enumerate(made):
         for name, rows in parts.items():

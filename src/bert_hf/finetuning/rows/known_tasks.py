@@ -37,13 +37,13 @@ SUBMISSION = "submission"  # folder in the output folder
 
 @dataclass(frozen=True)
 class TaskData:
-    """Where the data of a downstream task are, and what they hold.
+    """The place and the contents of a downstream task's data.
 
     Attributes:
         hub_id, config: dataset on the Hub, used where no file is given.
         columns: its text, second text (or None) and label.
         labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
-        metrics: names of the benchmark's; the first selects a model. Without them, those of any classification.
+        metrics: names of the benchmark's; the first selects a model. Without them, the usual ones of a classification.
         splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
@@ -69,12 +69,12 @@ class TaskData:
 
     @property
     def regression(self) -> bool:
-        """Whether labels are numbers."""
+        """Return whether labels are numbers."""
         return not self.labels
 
     @property
     def submissions(self) -> dict[str, str]:
-        """Name of the submission file of each test part: {"test": "MNLI-m.tsv", "test_mm": "MNLI-mm.tsv"}."""
+        """Return the submission file of each test part: {"test": "MNLI-m.tsv", "test_mm": "MNLI-mm.tsv"}."""
         if self.benchmark is None:
             return {}
         if "test_mm" in self.splits:
@@ -142,7 +142,7 @@ _POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the posi
 
 
 def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[str, ...]:
-    """Label names by id: the task's order, else sorted, with the positive one of two last.
+    """Return the label names by id: the task's order, else sorted, with the positive one of two last.
 
     Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2. Of two
     other names the rare one is positive, if it has less than a third of the rows.
@@ -164,7 +164,7 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
 
 
 def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
-    """The rows of a task by part, from a folder of the benchmark's files, all of which must exist."""
+    """Return the rows of a task by part, from a folder with all of the benchmark's files."""
     data = TASKS[task]
     if data.file_columns is None:
         remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
@@ -198,7 +198,7 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
 
 
 def _existing(folder: Path, name: str) -> Path:
-    """The file of this name, or the compressed one."""
+    """Return the file of this name, or the compressed one."""
     for suffix in (".xz", ".gz"):
         if (folder / f"{name}{suffix}").exists():
             name += suffix
@@ -207,7 +207,7 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
-    """The rows of a tab-separated file without quoting and, if `columns` are given, without a header."""
+    """Return the rows of a tab-separated file without quoting and, if `columns` are given, without a header."""
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
     if not columns:
         columns = lines.pop(0)[1] if lines else ()
@@ -230,7 +230,7 @@ def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> lis
 
 
 def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray) -> Path:
-    """Writes the benchmark's submission file of a test part: (N,) class ids or, of a regression, scores."""
+    """Write the benchmark's submission file of a test part: (N,) class ids or, of a regression, scores."""
     data = TASKS[task]
     if data.regression:
         values = [f"{score:.3f}" for score in predictions]
@@ -246,7 +246,7 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
 
 
 def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str, int | None]] = ()) -> None:
-    """Writes one prediction per line, with its number from 0, below a header.
+    """Write one prediction per line, with its number from 0, below a header.
 
     Args:
         places: file and line of each row, for a third column: rows without text, or not drawn, have no number.

@@ -1,6 +1,6 @@
 """Reads labelled texts or text pairs from tables, folders and the Hub.
 
-    rows = read_labelled(["comments.csv"])
+    rows = labelled_rows(list(file_texts("comments.csv")), Columns())
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
 
 A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert_hf.console import logger, shorten_list
-from bert_hf.data.text.input_files import MAILS, expand, kind_of
+from bert_hf.data.text.input_files import MAILS, kind_of
 from bert_hf.data.text.readers import KINDS, read_documents, read_lines
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, list_cell, read_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
@@ -35,10 +35,10 @@ _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows 
 
 
 class Columns(NamedTuple):
-    """The columns of labelled rows: those that the user named (None: found by their names), or those that are read.
+    """The columns of labelled rows: as the user named them (None: found by their names), or as they are read.
 
-    `names` are all columns of the rows that were read; `slice` is the one of --slice_column, `labels` are those of
-    --label_columns, each of which says by 0 or 1 whether a row has the label of that name.
+    `names`: all columns of the rows that were read; `slice`: --slice_column; `labels`: --label_columns, where each
+    column says by 0 or 1 whether a row has the label of that name.
     """
 
     text: str | None = None
@@ -49,7 +49,7 @@ class Columns(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """`text: sentence1, pair: sentence2, label: score`."""
+        """Return the columns as text: `text: sentence1, pair: sentence2, label: score`."""
         columns = {"text": self.text, "pair": self.pair, "label": self.label}
         columns["labels"] = f"{len(self.labels)} columns" if self.labels else None
         return ", ".join(f"{part}: {name}" for part, name in columns.items() if name is not None)
@@ -79,13 +79,13 @@ class LabelledTexts:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
-        """Selects rows by index."""
+        """Select rows by index."""
         values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs", "slices")}
         taken = {name: [own[row] for row in rows] for name, own in values.items() if own}
         return replace(self, **taken)
 
     def with_names(self, names: Sequence[str]) -> "LabelledTexts":
-        """The rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
+        """Return the rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
         if self.labels is None or any(as_number(name) is not None for name in names):
             return self
         by_number = {str(number): name for number, name in enumerate(names)}
@@ -96,7 +96,7 @@ class LabelledTexts:
         return replace(self, labels=list(map(named, self.labels)))
 
     def joined(self) -> list[str]:
-        """(N,) one string per row, for counting words: the two texts of a pair on two lines."""
+        """Return (N,) one string per row, for counting words: the two texts of a pair on two lines."""
         if self.pairs is None:
             return self.texts
         return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
@@ -132,7 +132,7 @@ class LabelledTexts:
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
     def check_labels(self, names: Sequence[str]) -> None:
-        """Checks that each label is one of these."""
+        """Check that each label is one of these."""
         known = set(names)
         for number, label in enumerate(self.labels or ()):
             for name in names_of(label):
@@ -140,7 +140,7 @@ class LabelledTexts:
                     raise unknown_label(name, names, *self.places[number])
 
     def numbers(self) -> np.ndarray:
-        """(N,) the labels of a regression, in float64."""
+        """Return (N,) the labels of a regression, in float64."""
         numbers = [as_number(label) for label in self.class_names()]
         if None in numbers:
             row = numbers.index(None)
@@ -165,11 +165,11 @@ class LabelledTexts:
         return np.array([ids[label] for label in self.class_names()])
 
     def file(self) -> str:
-        """First source file, for error messages."""
+        """Return the first source file, for error messages."""
         return self.places[0][0]
 
     def line(self, problem_type: str | None = None) -> str:
-        """One line about the rows: columns, number, classes or the range of numbers.
+        """Return one line about the rows: columns, number, classes or the range of numbers.
 
         text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
         """
@@ -200,13 +200,13 @@ def count_classes(labels: Sequence[Label]) -> str:
 
 
 def unknown_label(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
-    """An error about a label that no training row has."""
+    """Return the error about a label that no training row has."""
     near = did_you_mean(label, labels) or f"the known ones: {', '.join(labels[:10])}; "
     return InputError(f"unknown label {label!r}", where=where, line=line, remedy=f"{near}fix or remove the row")
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number, or the one that a string holds; None for anything else."""
+    """Return a finite number, also of a string that holds one; None for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -215,30 +215,6 @@ def as_number(value: Any) -> float | None:
 
 
 # ---- files and folders
-
-
-def read_labelled(
-    files: list[str],
-    named: Columns | None = None,
-    encoding: str | None = None,
-    label_separator: str | None = None,
-    problem_type: str | None = None,
-    separator: str | None = None,
-) -> LabelledTexts:
-    """Read labelled texts from tables and from folders with a subfolder of text files for each class.
-
-    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged. The
-    arguments are those of `labelled_rows`.
-    """
-    named = named or Columns()
-    rows: list[Row] = []
-    for path in expand(files, folders=True):
-        names = tuple(rows[0].values) if rows else named.names  # a later file may lack the header of the first
-        before = len(rows)
-        rows += file_texts(path, encoding, names, separator=separator)
-        if len(rows) == before:
-            raise InputError("contains no rows", where=path, remedy="give a file with rows")
-    return without_empty(labelled_rows(rows, named, "needed", label_separator, problem_type))
 
 
 def file_texts(
@@ -298,7 +274,7 @@ def labelled_rows(
     separator: str | None = None,
     problem_type: str | None = None,
 ) -> LabelledTexts:
-    """Return texts and labels of rows, whose columns are named, or found by their usual names.
+    """Return texts and labels of rows; their columns are named, or found by their usual names.
 
     A row has several labels where its cell is a list, `separator` is given, or each label has a column of its own.
     """
@@ -349,7 +325,7 @@ def _missing_labels(rows: list[Row], labels: list[Label], column: str) -> InputE
 
 
 def _texts(rows: list[Row], column: str) -> list[str]:
-    """The texts in a column without white space at their ends; "" for null."""
+    """Return the texts in a column without white space at their ends; "" for null."""
     return [(text_of(row, column) or "").strip() for row in rows]
 
 
@@ -418,7 +394,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
 
 
 def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns whose cell is 1 or true."""
+    """Return the columns that hold 1 or true."""
     flags = {column: _FLAGS.get(_one_line(row.values.get(column)).lower()) for column in columns}
     for column, flag in flags.items():
         if flag is None:
@@ -428,7 +404,7 @@ def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def without_empty(rows: LabelledTexts) -> LabelledTexts:
-    """The rows that have a text, and both texts of a pair; all of them where they have no labels."""
+    """Return the rows that have a text, and both texts of a pair; all of them where they have no labels."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:

@@ -30,7 +30,7 @@ _NORMALIZER = normalizers.Sequence([normalizers.NFKD(), normalizers.BertNormaliz
 
 
 def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -> np.ndarray:
-    """(N,) group numbers: near-duplicates, and those linked by near-duplicates, have the same one.
+    """Return (N,) group numbers: near-duplicates, and those linked by near-duplicates, have the same one.
 
     Args:
         units: (N,) what else should stay together, such as the name of a row's document. Units are kept whole unless
@@ -54,12 +54,12 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
 
 
 def words_of(text: str) -> list[str]:
-    """The words by which texts are compared: runs of letters, after normalization."""
+    """Return the words by which texts are compared: runs of letters, after normalization."""
     return _WORD.findall(separate_words(_NORMALIZER.normalize_str(text)))
 
 
 def _linked(signatures: np.ndarray) -> np.ndarray:
-    """(texts,) a number that similar texts share, and those linked by similar texts; by (texts, values) of 16 bits."""
+    """Return (texts,) a number that similar texts share, directly or through others; by (texts, values) of 16 bits."""
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
         # Sorted by the three values of the band, then by one of the next: 16 bits each
@@ -79,13 +79,13 @@ def _linked(signatures: np.ndarray) -> np.ndarray:
 
 
 def _are_similar(signatures: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """(pairs,) whether enough values of both signatures are equal; `pairs` holds (2, pairs) rows."""
+    """Return (pairs,) whether enough values of both signatures are equal; `pairs` holds (2, pairs) rows."""
     blocks = np.array_split(pairs, 1 + pairs.shape[1] // _COMPARED, axis=1)
     return np.concatenate([(signatures[one] == signatures[other]).mean(axis=1) >= _SIMILAR for one, other in blocks])
 
 
 def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The group numbers after the rows of each pair were linked: [0, 1, 2] → [0, 1, 1] for the pair (1, 2)."""
+    """Return the group numbers after the rows of each pair were linked: [0, 1, 2] → [0, 1, 1] for the pair (1, 2)."""
     if not pairs.shape[1]:
         return groups
     links = (np.ones(pairs.shape[1], bool), tuple(groups[pairs]))
@@ -94,7 +94,7 @@ def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
-    """Merges groups that share a unit, unless that puts most rows into one group."""
+    """Merge groups that share a unit, unless that puts most rows into one group."""
     names: dict = {}
     numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
 
@@ -109,7 +109,7 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
 
 
 def describe_groups(groups: np.ndarray) -> str:
-    """One line about groups of near-duplicates."""
+    """Return one line about groups of near-duplicates."""
     sizes = np.bincount(groups)
     several = sizes[sizes > 1]
     if not len(several):

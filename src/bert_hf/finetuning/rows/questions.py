@@ -1,6 +1,6 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -50,7 +50,7 @@ def question_rows(path: str, encoding: str | None = None, separator: str | None 
 
 
 def json_rows(path: str) -> Iterator[Row]:
-    """The questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines remain as they are."""
+    """Yield the questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines stay as they are."""
     try:
         data = read_json(path)["data"]
     except (InputError, KeyError, TypeError):  # lines, or a list
@@ -122,7 +122,7 @@ def _question(row: Row, check_answers: bool, answers_are: str) -> Question:
 
 
 def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
-    """The text and the `answer_start` of each answer, from either shape."""
+    """Return the text and the `answer_start` of each answer, from either shape."""
     answers: Any = row.values.get("answers")
     listed = list_cell(answers)
     answers = answers if listed is None else listed
@@ -143,7 +143,7 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
 
 
 def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
-    """The answer at its place in the context, corrected where the file's is wrong and the text occurs once."""
+    """Return the answer at its place in the context, corrected where the file's is wrong and the text occurs once."""
     if text.strip():
         if start is not None and start >= 0 and context.startswith(text, start):
             return Answer(text, start)
@@ -154,8 +154,13 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     raise row.error(what, "fix or remove the question")
 
 
+def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Return the texts of the gold answers of each question, by id."""
+    return {question.id: [answer.text for answer in question.answers or ()] for question in questions}
+
+
 def read_by_id(path: str, *types: type) -> dict[str, Any]:
-    """Values of these types by question id: predictions, or the odds that a question has no answer."""
+    """Read the values of these types by question id: predictions, or the odds that a question has no answer."""
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(value) in types for value in values.values()):
         what = f"not a JSON object from question id to {types[0].__name__}"
@@ -164,6 +169,6 @@ def read_by_id(path: str, *types: type) -> dict[str, Any]:
 
 
 def read_json(path: str) -> Any:
-    """The content of a JSON file, also .gz and .xz."""
+    """Read the content of a JSON file, also .gz and .xz."""
     text = "\n".join(line for _, line in read_lines(path))
     return parse_json(text, path, "check that the file is complete")

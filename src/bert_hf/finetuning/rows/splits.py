@@ -46,7 +46,7 @@ def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
 
 
 def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray, parts: int = 2) -> np.ndarray:
-    """(N,) bool, true for held-out rows: `percentage` % of the rows, whole groups, classes in proportion.
+    """Return (N,) bool, true where a row is held out: `percentage` % of the rows, whole groups, classes in proportion.
 
     A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
     every other class at least one group is held out, and one is not. No row is held out where all are in one group.
@@ -78,7 +78,7 @@ def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
 
 
 def _folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
-    """(N,) the fold of each row, by StratifiedGroupKFold."""
+    """Return (N,) the fold of each row, by StratifiedGroupKFold."""
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     bundles = _bundles(groups, strata, state)
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
@@ -91,7 +91,7 @@ def _folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Seque
 
 
 def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomState) -> np.ndarray:
-    """(N,) groups, where rows that are alone in theirs form at most about 200 bundles of each class.
+    """Return (N,) groups, where rows without near-duplicates form at most about 200 bundles of each class.
 
     StratifiedGroupKFold places one group after the other, which takes minutes for 100,000 rows.
     """
@@ -105,7 +105,7 @@ def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomStat
 
 
 def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
-    """`held`, so that every class of `parts` groups or more is on both sides, and no row of a rarer class is held."""
+    """Return `held` with every class of `parts` groups or more on both sides, and no row of a rarer class held."""
     held = held.copy()
     sizes = np.bincount(groups)
     for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
@@ -123,7 +123,7 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
 
 
 def take(rows: Any, numbers: np.ndarray) -> Any:
-    """Selects rows by index: of a list, or of an object with a method `take`."""
+    """Select rows by index: of a list, or of an object with a method `take`."""
     if isinstance(rows, Sequence):
         return [rows[number] for number in numbers]
     return rows.take(numbers)
@@ -137,7 +137,7 @@ def split_rows(
     where: str,
     strata_of: Callable[[Any], np.ndarray],
 ) -> dict[str, Any]:
-    """`train` and the parts of these shares of all rows, which are held out one after the other: see `held_out`.
+    """Return `train` and the parts of these shares of all rows, held out one after the other: see `held_out`.
 
     `strata_of` gives the strata of the rows that are left.
     """
@@ -165,9 +165,9 @@ def folds(
     validation_percentage: float = 10.0,
     regression: bool = False,
 ) -> list[dict[str, LabelledTexts]]:
-    """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
+    """Return `train`, `validation` and `test` of each fold; each row is a test row of one fold.
 
-    `validation_percentage` is that of all rows; the test rows are 100 / count %.
+    The validation rows are `validation_percentage` % of all rows, the test rows 100 / count %.
     """
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):

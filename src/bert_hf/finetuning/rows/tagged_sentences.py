@@ -30,14 +30,19 @@ Splitter = Callable[[str], tuple[list[str], list[tuple[int, int]]]]
 
 @dataclass
 class TaggedSentences:
-    """Sentences in the order of the data.
+    """Sentences of words with a tag each, in the order of the data; entry n of each list belongs to sentence n.
+
+        Anna  B-person        words      [["Anna", "sleeps"], …]
+        sleeps  O             tags       [["B-person", "O"], …]
+                              documents  [0, …]
+        …                     places     [("train.conll", 1, True), …]
 
     Attributes:
-        words: of each sentence.
-        tags: of each sentence, as many as words; None: the sentences have no labels.
+        words: the words of each sentence.
+        tags: a tag for each word; None: the sentences have no labels.
         documents: the number of each sentence's document; sentences of a document follow each other.
         places: file (or Hub dataset) and line of each sentence, and whether each word has a line of its own.
-        spans: begin and end of each word in characters, of sentences that were read as texts; else [].
+        spans: begin and end of each word in characters, if the sentence was read as a text; else [].
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -93,7 +98,7 @@ def read_tagged_file(
     has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document.
 
     Args:
-        labels: of a finished model, which also reads text without labels: then a file whose name does not tell is
+        labels: of a finished model, which also reads text without labels: then a file with another ending is
             CoNLL if its first line ends with one of them; else each line is a text, or a word if all lines are.
     """
     kind = kind_of(path)
@@ -262,7 +267,7 @@ def _tags(row: Row, column: str, words: list[str]) -> list[str]:
 
 
 def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Label names by id: `O`, then the others by type, `B-` before `I-`."""
+    """Return the label names by id: `O`, then the others by type, `B-` before `I-`."""
     tags_in_data = {tag for sentence in tags for tag in sentence}
     return tuple(sorted(tags_in_data, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
 
@@ -281,7 +286,7 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
 
 
 def write_tagged(path: Path, words: Sequence[Sequence[str]], *columns: Sequence[Sequence[str]]) -> None:
-    """Writes a CoNLL file: the word and further columns, separated by tabs, a blank line after each sentence.
+    """Write a CoNLL file: the word and further columns, separated by tabs, a blank line after each sentence.
 
     A space, tab or line end within a word is written as `_`, so that each line has the same columns for any reader.
     """

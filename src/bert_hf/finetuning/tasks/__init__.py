@@ -1,4 +1,4 @@
-"""Tasks: the rows of a run, what they are compared with, and what is reported of it."""
+"""Tasks: the rows of a run, their baselines, and its report."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -27,16 +27,7 @@ def task_of_rows(
     metrics: Sequence[Any] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return the task of rows in memory.
-
-    Args:
-        model: folder or Hub id of a checkpoint, or a network that was loaded from one.
-        parts: the rows of `train`, `validation` and `test`, as `datasets` gives them; None for a part without rows.
-        head: name of the head, or a class of one's own.
-        tokenizer: by default the checkpoint's.
-        metrics: of the `evaluate` library.
-        options: options of the task by name.
-    """
+    """Return the task of rows in memory. Arguments as of `FineTuner`; `parts`: by name, None for one without rows."""
     name = head if isinstance(head, str) else head.name
     arguments, task = _TASKS.get(name, ("TaskArguments", "Task"))
     where = str(model if isinstance(model, str | Path) else model.name_or_path)

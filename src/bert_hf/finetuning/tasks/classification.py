@@ -19,7 +19,6 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.decisions import mistakes, thresholds
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
-from bert_hf.finetuning.features.long_texts import EncodedTexts
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.metrics.classification import (
@@ -146,21 +145,15 @@ class ClassificationTask(Task):
         return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
-        encoded: Any = self.encoded("train")
-        return "\n".join(filter(None, [super().describe(), encoded.note, self._warning]))
+        return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._warning]))
 
     def targets(self, part: str) -> Any:
         """Return the class ids or numbers of a part's rows; None where it has no labels."""
         rows = self.parts[part]
         return None if rows.labels is None else self.head.targets(rows)
 
-    def inputs(self, part: str) -> EncodedTexts:
-        """Return the encoded rows of a part."""
-        encoded: Any = self.encoded(part)
-        return encoded
-
     def _balanced_weights(self) -> Tensor:
-        counts = np.bincount(self.inputs("train").features["labels"], minlength=len(self.head.labels))  # windows, too
+        counts = np.bincount(self.encoded("train").features["labels"], minlength=len(self.head.labels))  # windows, too
         balanced = counts.sum() / (len(counts) * counts.clip(min=1))  # a class may have no training row
         return torch.from_numpy(balanced).float()
 
@@ -190,7 +183,7 @@ class ClassificationTask(Task):
         logits = logits / self._calibrated_by
         if thresholds.threshold_option(self.task_args) is not None:
             lines += self._decide_thresholds(logits, targets)
-        self.head.typical = typical_values(self.inputs("train").features, self.tokenizer)
+        self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
@@ -209,7 +202,7 @@ class ClassificationTask(Task):
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
             return []
-        drift = drift_line(self.inputs(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
+        drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
         labelled = [each for each in kept if self.targets(each) is not None]
@@ -218,7 +211,7 @@ class ClassificationTask(Task):
         findings = self._draw(folder, logits, judged[part])
 
         # Rows to look at
-        inputs, rows = self.inputs(part), self.parts[part]
+        inputs, rows = self.encoded(part), self.parts[part]
         slices = {"tokens": mistakes.length_groups(inputs.lengths)}
         if rows.slices:
             slices[str(rows.columns.slice)] = rows.slices
@@ -311,7 +304,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             limits.append(f"Training and metrics read {text_parts} {longest}. The pipeline reads only its beginning.")
         return limits
 
-    def baselines(self, folder: Path) -> dict[str, float]:
+    def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         judged = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
         train, validation, test = (cut_texts(self.parts[part], *how) for part in ("train", "validation", judged))
@@ -339,7 +332,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         # One row per metric: the model's and the baselines'
         values = metrics | baselines
         rows = [[judged, *columns.values()]]
-        for name in dict.fromkeys((*self.metric_names(), *THRESHOLD_METRICS, *self.further_names)):
+        for name in dict.fromkeys((*self.head.metric_names(), *THRESHOLD_METRICS, *self.further_names)):
             if f"{prefix}_{name}" in metrics:
                 cells = (f"{values[column + name]:.4f}" if column + name in values else "" for column in columns)
                 rows.append([metric_title(name, self.head.labels), *cells])

@@ -1,4 +1,4 @@
-"""Multiple choice: a context and its choices, one of which fits."""
+"""Multiple choice: a context and its choices; one choice fits."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ print(choices[logits.argmax()])'''
     def settings(self) -> dict:
         return {"choices": self.choices}
 
-    def baselines(self, folder: Path) -> dict[str, float]:
+    def baselines(self) -> dict[str, float]:
         """Return the accuracy of the choice that is right most often in the training rows, wherever it is placed."""
         judged = self.parts.get("test", self.parts["validation"])
         labels = [row.label for row in judged if row.label is not None]

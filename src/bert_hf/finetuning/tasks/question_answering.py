@@ -11,10 +11,10 @@ from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.answer_spans import write_predictions
 from bert_hf.finetuning.heads.head import Kept
-from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead, gold_answers, null_odds
+from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.metrics.squad import official_metrics
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.questions import Question
+from bert_hf.finetuning.rows.questions import Question, gold_answers
 from bert_hf.finetuning.tasks.task import Task
 
 
@@ -88,7 +88,7 @@ class QuestionAnsweringTask(Task):
             return super().metrics(part, kept, losses)
 
         predictions = self.predictions(part, kept)
-        odds = null_odds(predictions)
+        odds = {prediction.question.id: prediction.null_odds for prediction in predictions}
         texts = {prediction.question.id: prediction.text() for prediction in predictions}
         at = {"threshold": given or 0.0, "answer_nothing": min(odds.values()) - 1.0}
         official = official_metrics(gold_answers(self.parts[part]), texts, odds, **at)

@@ -25,7 +25,7 @@ from bert_hf.finetuning.rows.splits import split_rows, take
 
 
 class Task:
-    """The rows of a run (section 4 of Devlin et al. 2019), their head, and what is reported of them.
+    """The rows of a run (section 4 of Devlin et al. 2019), their head, and the report.
 
     The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A subclass adds what a kind of rows
     is compared with and reported by; a new kind of head needs none.
@@ -33,7 +33,7 @@ class Task:
     Args:
         task_args: options: which rows, and how they become features.
         tokenizer: None where rows are only read.
-        head: name of the head, of which `Task` itself has none.
+        head: name of the head; `Task` itself has no default.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
 
     Attributes:
@@ -66,7 +66,7 @@ class Task:
         self.parts = limited(self.complete(parts), task_args)
         self.split_off = [part for part in self.parts if part not in parts]
         self.further_names: tuple[str, ...] = ()  # of the numbers that they give
-        self.further = self._load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
+        self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
 
     @classmethod
     def make_head(cls, task_args: TaskArguments, tokenizer: Any, head: str | type[Head] | None = None) -> Head:
@@ -109,7 +109,7 @@ class Task:
         """Return the parts that were read, and those that are split off the training rows.
 
         Validation rows that are not given are split off, and so are test rows where neither are given (if
-        `splits_test`): a run with validation rows alone is judged by these.
+        `splits_test`): a run with only validation rows is judged by these.
         """
         if "validation" in parts:
             return parts
@@ -152,8 +152,8 @@ class Task:
 
     # ---- features
 
-    def encoded(self, part: str) -> Encoded:
-        """Return the features of a part."""
+    def encoded(self, part: str) -> Any:
+        """Return the features of a part, as the head encodes them (`Encoded`)."""
         if part not in self._encoded:
             self._encoded[part] = self.head.encode(self.parts[part])
         return self._encoded[part]
@@ -172,10 +172,6 @@ class Task:
 
     # ---- metrics and decisions
 
-    def metric_names(self) -> tuple[str, ...]:
-        """Return the names of the validation metrics; the first decides by default which weights are kept."""
-        return self.head.metric_names()
-
     def predictions(self, part: str, kept: Kept) -> Any:
         """Return the predictions of a part's rows (see `Head.decode`)."""
         return self.head.decode(self.parts[part], self.encoded(part), kept)
@@ -186,13 +182,6 @@ class Task:
         further = compute_further(self.head, rows, predictions, self.further)
         self.further_names = tuple(further)
         return {**further, **compute_metrics(self.head, rows, predictions, losses)}
-
-    def _load_metrics(self, names: list) -> list:
-        if not names:
-            return []
-        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
-
-        return load_metrics(names, self.head.metric_config())
 
     def begin(self) -> None:
         """Forget what the validation rows of an earlier training decided."""
@@ -232,7 +221,7 @@ class Task:
         """Return sentences for the card: what the metrics did and the code of `usage` does not do."""
         return []
 
-    def baselines(self, folder: Path) -> dict[str, float]:
+    def baselines(self) -> dict[str, float]:
         """Return metrics of the test rows without a network: `baseline_…`."""
         return {}
 
