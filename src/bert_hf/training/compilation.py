@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 from bert_hf.config.hardware import shards_weights
 from bert_hf.models.modeling_bert import BertForPreTraining
 
-_FASTER_FROM = 768  # hidden size: base ran 14 % faster on an H200; a smaller model is limited by the host
+_FASTER_FROM = 768  # hidden size: base ran 14 % faster on an H200; for a smaller model it is not known
 
 
 def take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> dict[str, Any] | None:
