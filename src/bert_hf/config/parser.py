@@ -93,7 +93,7 @@ def parse(
 
 
 class _Parser(HfArgumentParser):
-    """argparse whose errors are `InputError`s, and which knows the declaration of each option."""
+    """argparse that raises `InputError`s and knows the declaration of each option."""
 
     def __init__(self, classes: tuple[type, ...]):
         self.limits: dict[str, Limits] = {}

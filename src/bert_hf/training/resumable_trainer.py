@@ -91,7 +91,7 @@ class ResumableTrainer(Trainer):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
 
-    # transformers declares these as what they may be before training; `args` has more fields here
+    # transformers declares their types before training; `args` has more fields here
     args: Any
     model: Any
     model_wrapped: Any
@@ -139,7 +139,7 @@ class ResumableTrainer(Trainer):
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, without its wrappers for ranks or compilation."""
+        """Return the model itself, without its wrappers for ranks or compilation."""
         unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         return unwrapped
 
