@@ -21,8 +21,7 @@ from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
 from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
-from bert_hf.config.short_help import unknown_option
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, did_you_mean
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
 _REPLACED_BY = {
@@ -130,7 +129,9 @@ class _Parser(HfArgumentParser):
         """Raise an `InputError` for the first of some unknown flags."""
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
-            raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
+            name = flags[0].partition("=")[0].removeprefix("--")
+            remedy = did_you_mean(name, names).strip() or "--help lists the options"
+            raise InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
