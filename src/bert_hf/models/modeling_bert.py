@@ -457,10 +457,6 @@ class PreTrainingLosses(ModelOutput):
     nsp_correct: Tensor | None = None  # (B,) bool
 
 
-def _plain_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return losses_and_correct(decoder(hidden), labels)
-
-
 class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
 
@@ -473,7 +469,7 @@ class BertForPreTraining(BertPreTrainedModel):
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
 
-    compiled_loss: Callable | None = None  # `_plain_loss`, compiled, for training
+    compiled_loss: Callable | None = None  # `projected_cross_entropy`, compiled, for training
 
     def __init__(self, config: BertConfig):
         super().__init__(config)
@@ -500,7 +496,7 @@ class BertForPreTraining(BertPreTrainedModel):
         # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
         torch._dynamo.config.specialize_float = True
         self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
-        self.compiled_loss = torch.compile(_plain_loss, dynamic=True, **options)
+        self.compiled_loss = torch.compile(projected_cross_entropy, dynamic=True, **options)
 
     def set_fast_path(self, on: bool) -> None:
         """Choose how the same numbers are computed. The choice is not saved with the model.
