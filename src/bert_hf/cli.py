@@ -65,8 +65,7 @@ def _help() -> str:
 
 def _run(name: str, words: list[str]) -> int:
     """Run a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
-    if code := answer(name, words):
-        return code
+    answer(name, words)
 
     script = RECIPES / f"{COMMANDS[name].recipe}.py"
     if COMMANDS[name].trains and not {"--help", "-h"} & set(words):

@@ -203,7 +203,7 @@ class ModelArguments:
     dropout: float | None = option(
         None,
         "Dropout of hidden layers and attention. Default: the model's.",
-        range="[0, 0.99]",  # what is left is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
+        range="[0, 0.99]",  # the rest is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
     )
     attn_implementation: str = option(
         "sdpa", "Attention: one of transformers' implementations.", ("eager", "sdpa", "flash_attention_2",

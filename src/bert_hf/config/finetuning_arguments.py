@@ -101,7 +101,7 @@ class TaskArguments:
 
     @property
     def validates_on_training_rows(self) -> bool:
-        """True if training and validation use the same files; then nothing may be tuned on them."""
+        """Return True if training and validation use the same files; then nothing may be tuned on them."""
         return self.train_file is not None and self.train_file == self.validation_file
 
     def tokenizer(self) -> dict:

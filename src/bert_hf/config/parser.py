@@ -21,8 +21,26 @@ from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
 from bert_hf.config.options import Limits, check_range, declarations
 from bert_hf.config.package_files import find_config
-from bert_hf.config.short_help import unknown_option
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError, did_you_mean, first_line
+
+# Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py → ours
+_COUNTERPARTS = {
+    "line_by_line": "sentence_per_line",
+    "block_size": "max_seq_length",
+    "max_length": "max_seq_length",
+    "max_source_length": "max_seq_length",
+    "preprocessing_num_workers": "num_proc",
+    "text_column_name": "text_column",
+    "label_column_name": "label_column",
+    "text_column_names": "text_column",
+    "evaluation_strategy": "eval_strategy",
+    "max_predict_samples": "max_eval_samples",
+    "task_name": "task",
+    "do_regression": "problem_type",
+    "no_cuda": "use_cpu",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+}
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
 _REPLACED_BY = {
@@ -98,7 +116,7 @@ def parse(
 
 
 class _Parser(HfArgumentParser):
-    """argparse whose errors are `InputError`s, and which knows the declaration of each option."""
+    """argparse that raises `InputError`s and knows the declaration of each option."""
 
     def __init__(self, classes: tuple[type, ...]):
         self.limits: dict[str, Limits] = {}
@@ -135,7 +153,11 @@ class _Parser(HfArgumentParser):
         """Raise an `InputError` for the first of some unknown flags."""
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
-            raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
+            name = flags[0].partition("=")[0].removeprefix("--")
+            counterpart = _COUNTERPARTS.get(name)
+            near = f"did you mean {counterpart!r}?" if counterpart in names else did_you_mean(name, names).strip()
+            remedy = near or "--help lists the options"
+            raise InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:

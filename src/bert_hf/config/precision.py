@@ -90,7 +90,7 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
 
 
 def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:
-    """The precision of predictions: bf16 on a GPU that multiplies in it, unless `bf16` says otherwise; else fp32."""
+    """Return the autocast of predictions: `bf16` as given, else bf16 on a GPU that multiplies in it."""
     half = device.type == "cuda" and choose_on_gpu().bf16 if bf16 is None else bf16
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
 

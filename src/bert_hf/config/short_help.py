@@ -1,4 +1,4 @@
-"""Answers `--help` and a mistyped option at once, from the declared options: importing torch takes seconds.
+"""Answers `--help` at once, from the declared options: importing torch takes seconds.
 
 `--help` lists the options of our declarations but those with `common=False`; `--help all` lists every one.
 """
@@ -7,9 +7,8 @@ import ast
 import os
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,13 @@ from bert_hf.config.arguments import CheckArguments, ConfigArguments, LaunchArgu
 from bert_hf.config.commands import COMMANDS, Command
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
-from bert_hf.config.training_options import STOCK_OPTIONS, STOCK_VERSION, RunOptions
-from bert_hf.errors import InputError, did_you_mean, end_repeated_attempt, one_line_errors
+from bert_hf.errors import end_repeated_attempt
 
 _COLUMN, _WIDTH = 37, 119  # where the help texts begin, and the longest line
 
-# Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py → ours
-_COUNTERPARTS = {
-    "line_by_line": "sentence_per_line",
-    "block_size": "max_seq_length",
-    "max_length": "max_seq_length",
-    "max_source_length": "max_seq_length",
-    "preprocessing_num_workers": "num_proc",
-    "text_column_name": "text_column",
-    "label_column_name": "label_column",
-    "text_column_names": "text_column",
-    "evaluation_strategy": "eval_strategy",
-    "max_predict_samples": "max_eval_samples",
-    "task_name": "task",
-    "do_regression": "problem_type",
-    "no_cuda": "use_cpu",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
-}
-
 
 def answer_at_once(module: str) -> None:
-    """End the process where the command line of a script asks for help or has an unknown option, or a restart is vain.
+    """End the process where the command line of a script asks for help, or a restart is vain.
 
     Args:
         module: the `__name__` of the recipe; nothing happens where it is imported.
@@ -54,9 +33,7 @@ def answer_at_once(module: str) -> None:
     _look_beside_script_last(sys.argv[0])
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     recipe = Path(sys.argv[0]).stem
-    name = next(name for name, command in COMMANDS.items() if command.recipe == recipe)
-    if code := answer(name, sys.argv[1:]):
-        sys.exit(code)
+    answer(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
 
 
 def _look_beside_script_last(script: str) -> None:
@@ -65,35 +42,11 @@ def _look_beside_script_last(script: str) -> None:
         sys.path.append(sys.path.pop(0))
 
 
-@one_line_errors
-def answer(name: str, words: list[str]) -> int:
-    """Print the help of a command and exit, as argparse does, or reject a mistyped option; 0: the recipe can run."""
+def answer(name: str, words: list[str]) -> None:
+    """Print the help of a command and exit, as argparse does, if its command line asks for it."""
     if {"--help", "-h"} & set(words) and "all" not in words:
         print(help_page(name))
         sys.exit(0)
-
-    classes = (*described(COMMANDS[name]), *COMMANDS[name].others)
-    names = {"help", *(field.name for cls in classes for field in fields(cls))}
-    takes_stock_options = any(issubclass(cls, RunOptions) for cls in classes)
-    if takes_stock_options:
-        names |= STOCK_OPTIONS
-
-    flags = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
-    unknown = [flag for flag in flags if flag.removeprefix("no_") not in names]
-    # Another version of transformers may have other fields: then the recipe's parser knows
-    if unknown and not (takes_stock_options and metadata.version("transformers") != STOCK_VERSION):
-        raise unknown_option(unknown[0], names)
-    return 0
-
-
-def unknown_option(
-    name: str, names: Collection[str], where: str | Path = "command line", line: int | None = None
-) -> InputError:
-    """Return the error of an unknown option, with the most similar one as the remedy."""
-    counterpart = _COUNTERPARTS.get(name)
-    near = f"did you mean {counterpart!r}?" if counterpart in names else did_you_mean(name, names).strip()
-    remedy = near or "--help lists the options"
-    return InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
 
 
 # ---- the page

@@ -22,7 +22,7 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
-    """The configuration in a model JSON; `vocab_size` and `dropout` (both probabilities) replace those of the file."""
+    """Return the configuration in a model JSON; `vocab_size` and `dropout` (both probabilities) replace the file's."""
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     file = find_config(path, "model", suffix=".json")
@@ -40,7 +40,7 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
 
 
 def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig:
-    """The configuration of a checkpoint: a folder or a Hub id. `dropout` replaces both dropout probabilities."""
+    """Return the configuration of a folder or Hub id. `dropout` replaces both dropout probabilities."""
     with config_errors(where, "check the path or id"):
         config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
     return _with_dropout(config, dropout)
@@ -48,7 +48,7 @@ def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig
 
 @contextlib.contextmanager
 def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
-    """Converts the errors of transformers to `InputError`."""
+    """Context manager: turn the errors of transformers into an `InputError`."""
     try:
         yield
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, StrictDataclassError) as error:
@@ -63,7 +63,7 @@ def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
 
 
 def _problem(values: dict) -> tuple[str, str] | None:
-    """(key, what is wrong with it) for what transformers accepts and BERT does not; types are left to transformers."""
+    """Return (key, problem) for a value that transformers accepts and BERT does not; transformers checks types."""
     usual = BertConfig().to_dict()
     if problem := foreign_architecture(values):
         return problem

@@ -18,7 +18,7 @@ _LAYERS = 2  # of the network that computes them: it has the sizes of the run's,
 _LOSS_SCALE = 1024.0  # without it small gradients vanish in fp16; a power of two, so dividing by it is exact
 
 # How much the paths may differ, as they sum the same products in another order (docs/speed.md): |l − l′| ≤ loss ·
-# max(1, |l|), for each parameter ‖gₜ − gₜ′‖ ≤ tensor · ‖gₜ‖ + floor · ‖g‖. (Some gradients are rounding alone.)
+# max(1, |l|), for each parameter ‖gₜ − gₜ′‖ ≤ tensor · ‖gₜ‖ + floor · ‖g‖. (Some gradients are only rounding.)
 FP32 = {"loss": 1e-5, "tensor": 1e-3, "floor": 1e-7}
 HALF = {"loss": 1e-3, "tensor": 5e-1, "floor": 5e-3}  # bf16, fp16, and fp32 rounded to TF32
 
@@ -28,7 +28,7 @@ LossAndGradient = tuple[float, dict[str, Tensor]]
 
 @dataclass
 class FastPathCheck:
-    """Chooses the path of a run with its first batch.
+    """Choose the path of a run with its first batch.
 
     Args:
         mode: `auto` compares; `on` and `off` choose.
@@ -44,7 +44,7 @@ class FastPathCheck:
     is_due: bool = True
 
     def choose(self, model: nn.Module, inputs: dict) -> None:
-        """Sets the model's path, on all ranks together. Random generators stay as they were."""
+        """Set the model's path, on all ranks together. Random generators stay as they were."""
         if "labels" not in inputs:
             return
         self.is_due = False
@@ -59,7 +59,7 @@ class FastPathCheck:
 
 
 def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, half: bool = False) -> str | None:
-    """Compares loss and gradient of the two paths on a few rows; says how they differ, or None."""
+    """Compare loss and gradient of the two paths on a few rows; return how they differ, or None."""
     device = model.device
     # Not `get_float32_matmul_precision`: it raises where TF32 was chosen by `fp32_precision`, as transformers does
     tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
@@ -82,9 +82,9 @@ def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict,
 
 
 def _small_network(model: BertForPreTraining) -> BertForPreTraining:
-    """A new network of the model's sizes with few layers, on the plain path. It attends as strongly as a trained one.
+    """Return a network of the model's sizes with few layers, on the plain path.
 
-    Nothing is dropped, but the kernels of dropout run where the model has dropout.
+    It attends as strongly as a trained one. Nothing is dropped, but the kernels of dropout run if the model has it.
     """
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = min(_LAYERS, config.num_hidden_layers)
@@ -100,7 +100,7 @@ def _small_network(model: BertForPreTraining) -> BertForPreTraining:
 
 
 def _loss_and_gradient(model: BertForPreTraining, losses_of: LossFunction, inputs: dict) -> LossAndGradient:
-    """Loss (sum of the means) and its gradient by parameter."""
+    """Return the loss (sum of the means) and its gradient by parameter."""
     losses = losses_of(model, inputs)
     means = [each.float().mean() for each in (losses.mlm_losses, losses.nsp_losses) if each is not None and len(each)]
     if not means:  # a batch without a token that can be predicted
@@ -112,10 +112,10 @@ def _loss_and_gradient(model: BertForPreTraining, losses_of: LossFunction, input
 
 
 def difference(plain: LossAndGradient, fast: LossAndGradient, bounds: dict[str, float]) -> str | None:
-    """Says how two losses and gradients differ by more than the bounds; None if they do not."""
+    """Return how two losses and gradients differ by more than the bounds; None if they do not."""
     loss, gradient = plain
     if not abs(fast[0] - loss) <= bounds["loss"] * max(1.0, abs(loss)):  # NaN differs, too
-        return f"the loss of the fast path is {fast[0]:.7g}, that of the plain path {loss:.7g}"
+        return f"the loss of the fast path is {fast[0]:.7g}, the plain path's {loss:.7g}"
 
     norms = {name: tensor.norm().item() for name, tensor in gradient.items()}
     total = sum(norm**2 for norm in norms.values()) ** 0.5

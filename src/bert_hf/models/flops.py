@@ -7,16 +7,16 @@ from transformers import BertConfig, BertForPreTraining
 
 
 def parameter_count(config: BertConfig) -> int:
-    """Parameters of `BertForPreTraining`; the decoder's weights are the word embeddings and count once."""
+    """Return the parameters of `BertForPreTraining`; the decoder's weights are the word embeddings and count once."""
     with torch.device("meta"):  # takes no memory
         return BertForPreTraining(config).num_parameters()
 
 
 def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
-    """Floating-point operations that the forward and backward passes of a step require.
+    """Return the floating-point operations that the forward and backward passes of a step require.
 
-    Two for each multiply-add, three times those of the forward pass: each layer's matrices for every real token (no
-    padding), attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
+    Two for each multiply-add, three times the forward pass: each layer's matrices for every real token (no
+    padding), attention scores and their use for every pair of tokens of a row, the head only for the masked tokens.
     The last layer counts whole, though our model computes little of it: MFU is comparable with other projects'.
 
     Args:
@@ -31,16 +31,16 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a plain square product on this device, measured now. (`train_mfu` refers to `model_matmul_rate`.)"""
+    """Measure the FLOP/s of a plain square product on this device. (`train_mfu` refers to `model_matmul_rate`.)"""
     side = 8192 if device.type == "cuda" else 1024
     return _benchmark_matmul(device, dtype, (side, side, side))
 
 
 def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
-    """Peak FLOP/s over the model's own matrix products for `tokens` tokens and a large square product.
+    """Measure the peak FLOP/s over the model's own matrix products for `tokens` tokens and a large square product.
 
     The fastest single round of each counts, because other work on the machine only lowers a rate. A square product
-    alone is not an upper bound: on some CPUs a library multiplies other shapes faster.
+    is not an upper bound: on some CPUs a library multiplies other shapes faster.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
     masked = max(1, round(0.15 * tokens))
@@ -56,7 +56,7 @@ def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConf
 
 
 def _benchmark_matmul(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]) -> float:
-    """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""
+    """Measure the FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes ≥ 5 ms."""
     rows, inner, columns = shape
     # Random numbers, because some GPUs multiply constants faster; from a generator of their own, so that a run draws
     # the same numbers with and without this measurement.

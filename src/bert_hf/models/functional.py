@@ -1,6 +1,6 @@
 """Faster forms of dropout with a residual, of the masked-token loss, and of several projections of one input.
 
-Each function computes what its plain PyTorch form does, and its docstring says what it saves;
+Each function computes the same as its plain PyTorch form, and its docstring names the saving;
 `tests/models/test_functional.py` compares the two. Nothing here needs a compiler; under `torch.compile` the plain
 forms are used, because it fuses them itself.
 
@@ -28,12 +28,12 @@ _ROW_MULTIPLE = 10  # in bf16 a CPU fills up the rows of logits to a multiple of
 
 
 def _threshold(p: float) -> int:
-    """Of the 2¹⁶ equally likely int16 values, those below this one are dropped: p is met within 2⁻¹⁷."""
+    """Return the int16 value below which a draw drops: of 2¹⁶ equally likely ones, so p is met within 2⁻¹⁷."""
     return round(p * 65536) - 32768
 
 
 def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
-    """1 where a value is kept, 0 where it is dropped with probability p, drawn from PyTorch's CPU generator.
+    """Draw 1 where a value is kept, 0 where it is dropped with probability p, from PyTorch's CPU generator.
 
     Four values share one 64-bit draw. This takes a fifth of the time of `Tensor.bernoulli_`, which spends a 32-bit
     draw and a floating-point comparison on each value, in one thread.
@@ -45,17 +45,17 @@ def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 
 
 def keep_scale(p: float) -> float:
-    """1 / share of values that are kept: the exact one of `keep_mask`."""
+    """Return 1 / share of values that `keep_mask` keeps, exactly."""
     return 65536 / (32768 - _threshold(p))
 
 
 def torch_dropout_p(p: float) -> float:
-    """The probability to pass to PyTorch's own dropout, which may drop a value at `DROP_NOTHING`, but not at 0."""
+    """Return the probability for PyTorch's own dropout, which may drop a value at `DROP_NOTHING`, but not at 0."""
     return 0.0 if p <= DROP_NOTHING else p
 
 
 class _DropoutAdd(Function):
-    """x · mask / (1 − p) + residual, in one pass over the data forward and one backward."""
+    """Compute x · mask / (1 − p) + residual, in one pass over the data forward and one backward."""
 
     @staticmethod
     def forward(ctx, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
@@ -95,7 +95,7 @@ class DropoutAdd(nn.Dropout):
 
 
 class _ProjectedCrossEntropy(Function):
-    """Cross entropy of `hidden · weightᵀ + bias` that keeps one (M, V) buffer, already the gradient of the logits.
+    """Compute the cross entropy of `hidden · weightᵀ + bias`; keep one (M, V) buffer, already the logits' gradient.
 
     That gradient is softmax − one-hot, times one number for each row. The difference is taken in fp32 and rounded
     afterwards; the number multiplies the small (M, H) side of each product instead of the (M, V) one.
@@ -149,7 +149,7 @@ class _ProjectedCrossEntropy(Function):
 
 
 def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:
-    """Replaces logits (M, V) by softmax − one-hot of the targets (M, 1); returns each row's largest probability (M,).
+    """Replace logits (M, V) by softmax − one-hot of the targets (M, 1); return each row's largest probability (M,).
 
     Softmax and difference are fp32, and rounded afterwards. On a CPU they are made of a few rows at a time, which stay
     in the cache of a core: a third of the time with 8,192 tokens in the vocabulary, and half with 30,522.
@@ -169,7 +169,7 @@ def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
-    """Precision of a product with these weights: autocast's where it is on, which does not reach into a `Function`."""
+    """Return the precision of a product: autocast's where it is on, which does not reach into a `Function`."""
     kind = weight.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
@@ -177,12 +177,12 @@ def _product_dtype(weight: Tensor) -> torch.dtype:
 
 
 def multiplies_in_bf16(weight: Tensor) -> bool:
-    """True on a CPU where a product with these weights is one of oneDNN in bf16."""
+    """Return True where oneDNN multiplies these weights in bf16: on a CPU."""
     return weight.device.type == "cpu" and _product_dtype(weight) == torch.bfloat16
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross entropy of a linear layer's output.
+    """Compute the cross entropy of a linear layer's output.
 
     Under autocast the products have its precision; softmax and loss are fp32, as in the plain form. On a CPU in bf16,
     rows of zeros are added: oneDNN divides the rows into equal blocks, and 1,058 = 2 · 23² took 1.4 times as long as
@@ -208,12 +208,12 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """`token_losses`, and whether the most likely prediction is the label (N,)."""
+    """Return `token_losses`, and whether the most likely prediction is the label (N,)."""
     return token_losses(logits, labels), logits.argmax(-1) == labels
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy (N,) in nats, in fp32, of logits (N, classes) and labels (N,); 0 where the label is ignored."""
+    """Return the cross entropy (N,), nats in fp32, of logits (N, classes) and labels (N,); 0 at ignored labels."""
     return F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="none")
 
 
@@ -221,7 +221,7 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def are_plain_linear(*layers: nn.Module) -> bool:
-    """True if the layers' weights may be used without calling the layers: no adapter, hook or engine is attached."""
+    """Return True if weights may be used without calling their layers: no adapter, hook or engine is attached."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return all(
         type(layer) is nn.Linear
@@ -234,7 +234,7 @@ def are_plain_linear(*layers: nn.Module) -> bool:
 
 
 class _LinearOnCPU(Function):
-    """`F.linear` of rows (n, H) in bf16. PyTorch's copies the bias to all rows first and sums its gradient slowly."""
+    """Compute `F.linear` of rows (n, H) in bf16. PyTorch copies the bias to all rows and sums its gradient slowly."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -258,7 +258,7 @@ class _LinearOnCPU(Function):
 
 
 def _linear_without_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear`, with the bias added in the product where oneDNN multiplies: bf16 on a CPU."""
+    """Compute `F.linear`; oneDNN (bf16 on a CPU) adds the bias within the product."""
     on_cpu = hidden.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if on_cpu and hidden.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "none", [], "")
@@ -272,12 +272,12 @@ def _linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
-    """`layer(hidden)`, faster in bf16 on a CPU."""
+    """Compute `layer(hidden)`, faster in bf16 on a CPU."""
     return _linear(hidden, layer.weight, layer.bias) if are_plain_linear(layer) else layer(hidden)
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Outputs of several linear layers for the same input (…, H), by one product where that is faster.
+    """Compute several linear layers of the same input (…, H), by one product where that is faster.
 
     In fp32 on a CPU it is not (2 % of the mini model's step). Under autocast it also casts the input once, not thrice.
     """

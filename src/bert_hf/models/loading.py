@@ -41,7 +41,7 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
-    """The folder of a BERT checkpoint, local or downloaded from the Hub, after checks of every file to be opened.
+    """Return the folder of a BERT checkpoint, local or from the Hub, after checks of every file to be opened.
 
     Args:
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
@@ -65,7 +65,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
 
 def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
-    """(key, what is wrong with it) if a configuration describes another network than BERT. Absent keys are BERT's."""
+    """Return (key, problem) if a configuration describes another network than BERT. Absent keys are BERT's."""
     for name, value in {"model_type": "bert", "position_embedding_type": "absolute"}.items():
         if config.get(name, value) != value:  # transformers 5 ignores relative positions
             return name, f"{name} is {config[name]!r}, not {value!r}"
@@ -73,7 +73,7 @@ def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def find_tokenizer(where: str | Path) -> Path:
-    """The folder of a tokenizer, local or downloaded from the Hub, after the same checks.
+    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks.
 
     Raises:
         InputError: nothing is there, or it asks for code or for files elsewhere.
@@ -95,7 +95,7 @@ def find_tokenizer(where: str | Path) -> Path:
 
 
 def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
-    """A local folder, or that of the Hub's cache with the files of these names, all of one commit.
+    """Return a local folder, or the one in the Hub's cache with the files of these names, all of one commit.
 
     If the Hub does not answer one request, only the cache is searched: huggingface_hub would ask six times.
     """
@@ -122,7 +122,7 @@ def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
 
 
 def _why_unreachable() -> str | None:
-    """Why the Hub does not answer a single request, without retries; None if it answers, with any status."""
+    """Return why the Hub does not answer a single request; None if it answers, with any status."""
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     try:
@@ -144,7 +144,7 @@ def _reason(error: Exception) -> str:
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """A regular file of the folder itself. (The Hub's cache links from `snapshots` to `blobs` in the same folder.)
+    """Return a regular file of the folder itself. (The Hub's cache links from `snapshots` to `blobs`.)
 
     Raises:
         InputError: it is missing, not a regular file (opening a FIFO would wait for ever), or a link that leads out.
@@ -165,7 +165,7 @@ def plain_file(folder: Path, name: str) -> Path:
 
 
 def check_files(folder: Path) -> None:
-    """Checks every file that the stock classes may open, chat templates included."""
+    """Check every file that the stock classes may open, chat templates included."""
     for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
         if opened and not path.is_dir():
@@ -175,7 +175,7 @@ def check_files(folder: Path) -> None:
 
 
 def read_safe_json(path: Path) -> dict[str, Any]:
-    """A JSON object that names no code.
+    """Return a JSON object that names no code.
 
     Raises:
         InputError: it is not a JSON object, or a key in it asks for code or for other files.
@@ -195,7 +195,7 @@ def read_safe_json(path: Path) -> dict[str, Any]:
 
 
 def _entries(content: Any) -> Iterator[tuple[str, Any]]:
-    """Keys and values of nested objects, at any depth."""
+    """Yield keys and values of nested objects, at any depth."""
     waiting = [content]
     while waiting:
         value = waiting.pop()
@@ -215,7 +215,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint: one, or the shards that its index names.
+    """Return the safetensors files of a checkpoint: one, or the shards that its index names.
 
     Raises:
         InputError: there are none (pickles are not read), or the index names anything but files of the folder.
@@ -233,7 +233,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[str]:
-    """The files that an index names.
+    """Return the files that an index names.
 
     transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
@@ -248,7 +248,7 @@ def _shards(index: Path) -> list[str]:
 
 
 def check_numbers(path: Path) -> None:
-    """Rejects a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
+    """Reject a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
     try:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
             for name in file.keys():  # noqa: SIM118 - not a dict
@@ -265,7 +265,7 @@ def check_numbers(path: Path) -> None:
 
 
 def check_positions(length: int, positions: int, where: str | Path | None) -> None:
-    """Rejects inputs that are longer than a model's table of position embeddings."""
+    """Reject inputs that are longer than a model's table of position embeddings."""
     if length > positions:
         problem = f"sequence length {length} is beyond the model's {positions} positions"
         hint = (
@@ -276,7 +276,7 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
-    """Loads a folder that `find_checkpoint` returned, with a stock class or with one of ours.
+    """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
     Args:
         where: as the user named it.
@@ -350,7 +350,7 @@ def extend_embeddings(model, vocabulary: int, positions: int) -> str:
 
 
 def _without_place(model, unexpected: Iterable[str]) -> list[str]:
-    """The weights of the network itself that the model did not take; heads may go."""
+    """Return the weights of the network itself that the model did not take; heads may go."""
     body = ("embeddings.", "encoder.", "pooler.")
     if getattr(model.base_model, "pooler", None) is None:
         body = body[:2]  # heads of tokens and answers do without the pooler
@@ -364,7 +364,7 @@ def _without_place(model, unexpected: Iterable[str]) -> list[str]:
 
 
 def read_weights(folder: Path) -> dict:
-    """The tensors of a run's checkpoint, on the CPU, from safetensors alone."""
+    """Read the tensors of a run's checkpoint to the CPU, only from safetensors."""
     tensors = {}
     for file in weight_files(folder):
         try:
@@ -376,7 +376,7 @@ def read_weights(folder: Path) -> dict:
 
 
 def load_weights(model, folder: Path) -> None:
-    """Loads the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
+    """Load the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
     try:
         left = model.load_state_dict(read_weights(folder), strict=False)
         tied = getattr(model, "all_tied_weights_keys", {})  # saved once

@@ -11,7 +11,7 @@ _FLAT = ("masked_positions", "token_positions")  # indices into the flattened ba
 
 
 def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
-    """Yields pieces of at most `rows` rows: the batches that the collator would have made of those rows alone.
+    """Yield pieces of at most `rows` rows, each as the collator would have made it.
 
     Tensors with one entry per row are split by row. Indices into the flattened batch go to the piece that has their
     row, and are counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
@@ -23,7 +23,7 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     starts = range(0, batch_size, rows)
 
     # Where in the sorted indices each piece ends: all at once, because reading them waits where the batch is on a
-    # device. (The indices of our collator ascend; those of another one may not.)
+    # device. (The indices of our collator ascend; another one's may not.)
     flat = {name: inputs[name].sort().values for name in _FLAT if name in inputs}
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}

@@ -1,6 +1,6 @@
 """The whole BERT network: embeddings, encoder and both pre-training heads (Devlin et al. 2019, section 3).
 
-Module names and tensor shapes are those of `transformers.models.bert`, so that a saved checkpoint *is* a stock BERT.
+Modules and tensors have the names and shapes of `transformers.models.bert`: a saved checkpoint *is* a stock BERT.
 Three things differ. Given the masked positions, only what a loss depends on is computed: no padding, no vocabulary
 projection of other tokens, and after the last attention only [CLS] and the masked tokens. Either loss works without
 the other. Weights are initialized as in the 2018 code.
@@ -44,7 +44,7 @@ from bert_hf.models.unpadded_batch import UnpaddedBatch, fill_up, from_layout, u
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean of `token_losses` over the labels that are not ignored; 0, not NaN, if all are."""
+    """Return the mean of `token_losses` over the labels that are not ignored; 0, not NaN, if all are."""
     return token_losses(logits, labels).sum() / (labels != IGNORE_INDEX).sum().clamp(min=1)
 
 
@@ -61,7 +61,7 @@ class BertEmbeddings(nn.Module):
 
     @torch.no_grad()
     def set_sinusoidal_positions(self, std: float) -> None:
-        """Initializes the position embeddings with sinusoids (Vaswani et al. 2017, section 3.5); they stay trainable.
+        """Initialize the position embeddings with sinusoids (Vaswani et al. 2017, section 3.5); they stay trainable.
 
         A relative position is then a rotation, which an attention head learns for all positions at once; with random
         embeddings it has to learn every pair of positions separately.
@@ -95,7 +95,7 @@ class BertEmbeddings(nn.Module):
         return self._add(words, token_type_ids, position_ids)
 
     def forward_unpadded(self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch) -> Tensor:
-        """(B, L) → (T, H): the real tokens alone."""
+        """(B, L) → (T, H): only the real tokens."""
         token_ids = input_ids.flatten()[batch.token_indices]  # (T,)
         position_ids = batch.token_indices % input_ids.shape[1]
 
@@ -121,7 +121,7 @@ def eager_attention(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
-    """Attention as written in Vaswani et al. 2017, with its weights; the other backends are transformers' own."""
+    """Compute attention as written in Vaswani et al. 2017, and its weights; other backends are transformers' own."""
     scores = query @ key.transpose(2, 3) * scaling  # (B, A, L, L)
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -313,7 +313,7 @@ class BertPredictionHeadTransform(nn.Module):
 
 
 class BertLMPredictionHead(nn.Module):
-    """Transform, then a linear layer whose weights are the word embeddings, with one bias for each token."""
+    """Transform, then a linear layer with the word embeddings as weights and one bias for each token."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -349,8 +349,8 @@ class BertPreTrainedModel(PreTrainedModel):
     # and ranks (transformers#47688). With False, a stock Trainer treats our loss as a mean and divides it.
     accepts_loss_kwargs = False
 
-    # The layers that FSDP wraps by default. Stock lists BertEmbeddings too, whose word embeddings are tied to the
-    # decoder outside of it: FSDP2 cannot wrap it alone.
+    # The layers that FSDP wraps by default. Stock lists BertEmbeddings too. Its word embeddings are tied to the
+    # decoder outside of it: FSDP2 cannot wrap it separately.
     _no_split_modules = ["BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
 
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
@@ -363,7 +363,7 @@ class BertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Weights are drawn as in the 2018 code: a normal distribution that is cut at two standard deviations."""
+        """Draw weights as in the 2018 code: from a normal distribution that is cut at two standard deviations."""
         super()._init_weights(module)
 
         sigma = self.config.initializer_range
@@ -381,7 +381,7 @@ class BertPreTrainedModel(PreTrainedModel):
         others: dict,
         layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
-        """The layout of the batch without padding; None where the padded batch has to be computed."""
+        """Return the layout of the batch without padding; None where the padded batch has to be computed."""
         if input_ids is None or masked_positions is None or not self.fast_path:
             return None
         if any(value is not None and value is not False for value in others.values()):
@@ -439,7 +439,7 @@ class BertModel(BertPreTrainedModel):
     def forward_unpadded(
         self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch
     ) -> tuple[Tensor, Tensor]:
-        """Only what the heads use: hidden states of the masked tokens (M, H) and of each [CLS] (B, 1, H)."""
+        """Compute only the hidden states that heads use: of the masked tokens (M, H) and of each [CLS] (B, 1, H)."""
         hidden = self.embeddings.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H)
         hidden = self.encoder(hidden, None, unpadded=batch)  # (Q, H)
 
@@ -457,10 +457,6 @@ class PreTrainingLosses(ModelOutput):
     nsp_correct: Tensor | None = None  # (B,) bool
 
 
-def _plain_loss(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return losses_and_correct(decoder(hidden), labels)
-
-
 class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
 
@@ -473,7 +469,7 @@ class BertForPreTraining(BertPreTrainedModel):
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
 
-    compiled_loss: Callable | None = None  # `_plain_loss`, compiled, for training
+    compiled_loss: Callable | None = None  # `projected_cross_entropy`, compiled, for training
 
     def __init__(self, config: BertConfig):
         super().__init__(config)
@@ -489,7 +485,7 @@ class BertForPreTraining(BertPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     def compile_layers(self, **options) -> None:
-        """Compiles the layers for training without padding: two graphs for batches of any number of tokens.
+        """Compile the layers for training without padding: two graphs for batches of any number of tokens.
 
         And the loss of the masked tokens, a third one, which takes half the time. Evaluation, and the plain path, are
         computed as before.
@@ -500,13 +496,13 @@ class BertForPreTraining(BertPreTrainedModel):
         # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
         torch._dynamo.config.specialize_float = True
         self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
-        self.compiled_loss = torch.compile(_plain_loss, dynamic=True, **options)
+        self.compiled_loss = torch.compile(projected_cross_entropy, dynamic=True, **options)
 
     def set_fast_path(self, on: bool) -> None:
-        """Chooses how the same numbers are computed. The choice is not saved with the model.
+        """Choose how the same numbers are computed. The choice is not saved with the model.
 
-        On: padding and outputs that no head uses are left out, and dropout, projections, attention and vocabulary loss
-        are those of `functional.py` and `unpadded_attention.py`. Off: the padded model, by PyTorch's own operations.
+        On: padding and outputs that no head uses are left out, and `functional.py` and `unpadded_attention.py` compute
+        dropout, projections, attention and vocabulary loss. Off: the padded model, by PyTorch's own operations.
         """
         with_fast_path = (BertForPreTraining, BertSelfAttention, BertResidual, BertIntermediate, DropoutAdd)
         for module in self.modules():
@@ -529,15 +525,15 @@ class BertForPreTraining(BertPreTrainedModel):
         losses_only: bool = False,
         **kwargs: Unpack[TransformersKwargs],  # pyright: ignore[reportGeneralTypeIssues] - as in stock
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
-        """Computes the logits of both heads, and a loss if there is a label.
+        """Compute the logits of both heads, and a loss if there is a label.
 
         Args:
             input_ids, token_type_ids, attention_mask: (B, L).
             labels: (B, L), -100 where nothing is predicted.
             next_sentence_label: (B,), 0 = B follows A, 1 = B is from another document; -100 = no pair.
-            masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs on
-                these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention, padding is
-                not computed either, and after the last attention only these and [CLS] are.
+            masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs
+                only on these, and `prediction_logits` is (M, V), not (B, L, V). With `sdpa` attention, padding is not
+                computed either, and after the last attention only these and [CLS] are.
             token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
             layout: what `layout_of` computes for the batch, so that a GPU need not; a CPU does not use it.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
@@ -586,7 +582,7 @@ class BertForPreTraining(BertPreTrainedModel):
         unpadded: UnpaddedBatch | None,
         **inputs,
     ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
-        """Runs the encoder, without padding if the batch is `unpadded`.
+        """Run the encoder, without padding if the batch is `unpadded`.
 
         Returns:
             Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked

@@ -38,7 +38,7 @@ class _Entry(NamedTuple):
 
 
 class TensorBundle:
-    """The tensors of a checkpoint, whose files are `PREFIX.*`: `shapes` by name, `read(name)`."""
+    """The tensors of a checkpoint in the files `PREFIX.*`: `shapes` by name, `read(name)`."""
 
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
@@ -50,7 +50,7 @@ class TensorBundle:
         self.shapes = {key.decode(): entry.shape for key, entry in self._entries.items() if not key.startswith(b"\0")}
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor; bfloat16 and the parts of a partitioned one as float32."""
+        """Read a tensor; bfloat16 and the parts of a partitioned one as float32."""
         entry = self._entries[name.encode()]
         if not entry.slices:
             return self._read_entry(name, entry)
@@ -64,7 +64,7 @@ class TensorBundle:
     # ---- index
 
     def _read_index(self, content: bytes) -> tuple[dict[bytes, _Entry], int]:
-        """The entries of all tensors, and the number of data files."""
+        """Return the entries of all tensors, and the number of data files."""
         footer = content[-_FOOTER_BYTES:]
         if len(footer) < _FOOTER_BYTES or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
             raise self._damaged("not the index of a TensorFlow checkpoint, or truncated")
@@ -81,7 +81,7 @@ class TensorBundle:
         return {key: _parse_entry(value) for key, value in items.items()}, shards
 
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """The (key, value) pairs of a block; a key shares its first bytes with the one before."""
+        """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
         end = offset + size
         kind, crc = struct.unpack_from("<BI", content, end)
         if _masked(crc32c(content[offset : end + 1])) != crc:
@@ -123,12 +123,12 @@ class TensorBundle:
 
 
 def _masked(crc: int) -> int:
-    """The checksum as it is stored: rotated, plus a constant."""
+    """Return the checksum as it is stored: rotated, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _varints(stream: BytesIO, count: int) -> list[int]:
-    """Numbers of seven bits per byte, the lowest first."""
+    """Read numbers of seven bits per byte, the lowest first."""
     numbers = []
     for _ in range(count):
         value = shift = 0
@@ -140,7 +140,7 @@ def _varints(stream: BytesIO, count: int) -> list[int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a protocol buffer: varints, numbers of 32 bits, bytes."""
+    """Yield (number, value) of each field of a protocol buffer: varints, numbers of 32 bits, bytes."""
     stream = BytesIO(message)
     while stream.tell() < len(message):
         [tag] = _varints(stream, 1)
@@ -152,7 +152,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _parse_entry(message: bytes) -> _Entry:
-    """An entry of a `BundleEntryProto`."""
+    """Return the entry in a `BundleEntryProto`."""
     numbers, dims, slices = {}, [], []
     for number, value in _fields(message):
         if number == 2:
@@ -167,13 +167,13 @@ def _parse_entry(message: bytes) -> _Entry:
 
 
 def _part_key(name: str, extents: _Extents) -> bytes:
-    """The key of a part: 0, its name, its dimensions and extents in TensorFlow's order-preserving code."""
+    """Return the key of a part: 0, its name, its dimensions and extents in TensorFlow's order-preserving code."""
     numbers = [number for extent in extents for number in extent]
     return b"\0" + name.encode() + b"\0\1" + bytes([1, len(extents)]) + b"".join(map(_ordered, numbers))
 
 
 def _ordered(number: int) -> bytes:
-    """A number in seven bits per byte; the first bits mark the length: 5 → 85, 200 → c0 c8 (hexadecimal)."""
+    """Encode a number in seven bits per byte; the first bits mark the length: 5 → 85, 200 → c0 c8 (hexadecimal)."""
     length = number.bit_length() // 7 + 1
     marks = ((1 << length) - 1) << 7 * length
     return (number ^ marks).to_bytes(length, "big")

@@ -48,7 +48,7 @@ _CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads a
 
 
 def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
-    """Checks that the folder can be written."""
+    """Check that the folder can be written."""
     yield check_writable(str(conversion_args.output_dir))
 
 
@@ -56,7 +56,7 @@ def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
 
 
 def find_prefix(where: str | Path) -> Path:
-    """The prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder."""
+    """Return the prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder."""
     path = Path(str(where).removesuffix(".index"))
     remedy = "give the folder of one checkpoint, or PREFIX of PREFIX.index"
     if not path.is_dir():
@@ -70,7 +70,7 @@ def find_prefix(where: str | Path) -> Path:
 
 
 def read_tf_config(path: Path, gelu: str) -> BertConfig:
-    """The configuration of a `bert_config.json`; keys that only TensorFlow's code knows are left out."""
+    """Return the configuration in a `bert_config.json`, without the keys that only TensorFlow's code knows."""
     values = parse_json(read_input_text(path), path, "copy the file again")
     known = BertConfig().to_dict()
     config = {key: value for key, value in values.items() if key in known}
@@ -80,7 +80,7 @@ def read_tf_config(path: Path, gelu: str) -> BertConfig:
 
 
 def write_card(folder: Path, prefix: Path, gelu: str) -> None:
-    """Writes README.md: where the weights come from, and with which activation they are computed."""
+    """Write README.md: where the weights come from, and with which activation they are computed."""
     text = f"""---
 library_name: transformers
 tags: [bert]
@@ -101,7 +101,7 @@ published conversions use erf. The two differ by at most 0.0005 per unit.
 
 
 def weight_name(variable: str) -> str:
-    """The name in transformers of a variable of the 2018 code.
+    """Return the name in transformers of a variable of the 2018 code.
 
     bert/encoder/layer_0/attention/self/query/kernel → bert.encoder.layer.0.attention.self.query.weight
     """

@@ -1,7 +1,7 @@
 """Attention over the real tokens of a batch, without its padding: on a CPU in groups, on a GPU by a flash kernel.
 
-Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens whose output the heads
-use (each [CLS] and the masked ones) · A heads · D head size.
+Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens that the heads use
+(each [CLS] and the masked ones) · A heads · D head size.
 """
 
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ def unpadded_attention(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """Attention of the tokens of each sequence to the tokens of that sequence.
+    """Compute the attention of the tokens of each sequence to the tokens of that sequence.
 
     Args:
         query: (T, A, D), or (Q, A, D) with `selected_queries`.
         key, value: (T, A, D).
-        selected_queries: the queries are those of `batch.query_indices`, not all tokens.
+        selected_queries: the queries are `batch.query_indices`, not all tokens.
 
     Returns:
         The context, in the shape of `query`.
@@ -76,7 +76,7 @@ def _pytorch_attention(
 
 
 def _split(x: Tensor, shapes: _Shapes) -> list[Tensor]:
-    """(N, …) → (B, n, …) for each of the shapes (B, n)."""
+    """Split (N, …) into (B, n, …) for each of the shapes (B, n)."""
     parts = x.split([count * length for count, length in shapes])
     return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -120,7 +120,7 @@ def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layo
 
 @lru_cache(maxsize=4)
 def _rows(shapes: _Shapes, heads: int, multiple: int) -> _Rows:
-    """Of groups of sequences, each filled up to a multiple of `multiple`."""
+    """Return the `_Rows` of groups of sequences, each filled up to a multiple of `multiple`."""
     counts, each = torch.tensor(shapes).unbind(1)
     lengths = each.repeat_interleave(counts)  # (B,)
     filled = (lengths + multiple - 1) // multiple * multiple
@@ -142,11 +142,11 @@ def _rows(shapes: _Shapes, heads: int, multiple: int) -> _Rows:
 
 
 class _GroupedAttention(Function):
-    """dropout(softmax(query · keyᵀ · scaling)) · value, for each group of sequences.
+    """Compute dropout(softmax(query · keyᵀ · scaling)) · value, for each group of sequences.
 
     PyTorch's fast CPU attention has no dropout; with dropout, it falls back to a form that keeps four (B, A, L, L)
     tensors. In 16 bit its backward pass took longer than any other operation of the mini model; there, sequences are
-    filled up to multiples of 16, so that those of similar length are one batch: oneDNN spends more time on compiling
+    filled up to multiples of 16, so that similar lengths share a batch: oneDNN spends more time on compiling
     for a new shape than on the product, and softmax is faster.
     """
 
@@ -213,12 +213,12 @@ class _GroupedAttention(Function):
 
 
 def _take_rows(x: Tensor, rows: _Rows) -> Tensor:
-    """(T, A, D) → (N, D)"""
+    """Take the rows (N, D) of (T, A, D)."""
     return x.reshape(-1, x.shape[-1]).index_select(0, rows.sources)
 
 
 def _batches(layout: _Layout, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[tuple]:
-    """For each batch the parts (B·A, n, D) of these tensors (N, D)."""
+    """Yield for each batch the parts (B·A, n, D) of these tensors (N, D)."""
     query_shapes, key_shapes = layout.shapes
     return zip(*(_split(x, query_shapes) for x in of_queries), *(_split(x, key_shapes) for x in of_keys), strict=True)
 
@@ -235,7 +235,7 @@ def _attend_varlen(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """PyTorch's flash kernel for sequences of any length; where it cannot run (fp32, old GPUs), padded attention."""
+    """Use the flash kernel for sequences of any length; where it cannot run (fp32, old GPUs), padded attention."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
     longest = batch.max_seqlen
     # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)
@@ -266,7 +266,7 @@ def _attend_varlen(
 
 
 def _supports_flash(query: Tensor) -> bool:
-    """The flash kernel needs 16 bit, certain head sizes, and an Ampere GPU or a newer one."""
+    """Return True for 16 bit, certain head sizes, and an Ampere GPU or a newer one."""
     if query.device.type != "cuda" or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     size = query.shape[-1]
@@ -279,6 +279,6 @@ def _has_flash_attention(device: torch.device) -> bool:
 
 
 def _pad(x: Tensor, places: Tensor, count: int, width: int) -> Tensor:
-    """(N, A, D) → (B, A, width, D), given the place of each of the N rows in the flattened B·width."""
+    """Pad (N, A, D) to (B, A, width, D), given the place of each of the N rows in the flattened B·width."""
     padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, places, x)
     return padded.unflatten(0, (count, width)).transpose(1, 2)

@@ -1,7 +1,7 @@
 """The layout of a batch without its padding: which tokens there are, and which of them the heads use.
 
-Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens whose output the heads
-use (each [CLS] and the masked ones).
+Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens that the heads use
+(each [CLS] and the masked ones).
 """
 
 from itertools import groupby
@@ -35,7 +35,7 @@ class UnpaddedBatch(NamedTuple):
 
 
 def layout_of(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
-    """Five tensors of an `UnpaddedBatch`, ungrouped, in one (2M + 4B + 2,): to be sent with a batch (`from_layout`).
+    """Return five tensors of an `UnpaddedBatch`, ungrouped, in one (2M + 4B + 2,): to be sent with a batch.
 
     The workers of a data loader compute it, because a GPU would have to launch 26 kernels for it.
     """
@@ -46,7 +46,7 @@ def layout_of(attention_mask: Tensor, masked_positions: Tensor, token_positions:
 
 
 def from_layout(layout: Tensor, input_ids: Tensor, masked_positions: Tensor, token_positions: Tensor) -> UnpaddedBatch:
-    """The `UnpaddedBatch` of a batch, from what `layout_of` has computed for it."""
+    """Return the `UnpaddedBatch` of a batch, from the result of `layout_of`."""
     count, length = input_ids.shape
     masked = len(masked_positions)
     sizes = [masked + count, count, masked, count + 1, count + 1]
@@ -63,9 +63,9 @@ def unpad_batch(
     token_positions: Tensor | None = None,
     grouped: bool | None = None,
 ) -> UnpaddedBatch | None:
-    """Computes the layout of a batch without its padding; None if it has none, e.g. if padding is on the left.
+    """Compute the layout of a batch without its padding; None if it has none, e.g. if padding is on the left.
 
-    Example: two sequences of 3 and 4 tokens, padded to 4, of which the tokens at 2 and 5 are masked.
+    Example: two sequences of 3 and 4 tokens, padded to 4; the tokens at 2 and 5 are masked.
 
         attention_mask 1 1 1 0   positions 0 1 2 .     masked_positions 2 5
                        1 1 1 1             4 5 6 7
@@ -121,7 +121,7 @@ def unpad_batch(
 
 
 def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
-    """Adds a sequence that no head reads, so that most batches on a CPU have as many tokens as an earlier one.
+    """Add a sequence that no head reads, so that most batches on a CPU have as many tokens as an earlier one.
 
     oneDNN compiles the products of each new number of rows: filling takes 17 % off a fine-tuning on short texts.
     """
@@ -137,7 +137,7 @@ def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
 
 
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Sorts each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
+    """Sort each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
 
     Returns:
         Their positions in a padded batch of that order, ascending; and the ranks of each [CLS], then of each masked

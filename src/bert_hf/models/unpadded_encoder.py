@@ -19,13 +19,13 @@ _READ_POOLER_OUTPUT = (BertForSequenceClassification, BertForMultipleChoice)
 
 
 class UnpaddedBertModel(BertModel):
-    """Computes the real tokens alone, with the parameters of a stock encoder, which it replaces.
+    """Compute only the real tokens, with the parameters of a stock encoder, which it replaces.
 
     Texts of different lengths may share a batch at no cost, so the rows of a fine-tuning keep their random order.
 
     Args:
         stock: the encoder; its parameters are shared, not copied.
-        cls_only: the head reads the pooler output alone: the last layer computes [CLS], and `last_hidden_state` has
+        cls_only: the head reads only the pooler output: the last layer computes [CLS], and `last_hidden_state` has
             its states (B, 1, H).
     """
 
@@ -51,7 +51,7 @@ class UnpaddedBertModel(BertModel):
         layout: Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        """The outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed.
+        """Return the outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed.
 
         On a GPU it has to be without `token_positions` and `layout`, which `add_layout` computes.
         """
@@ -77,7 +77,7 @@ class UnpaddedBertModel(BertModel):
 
 
 def add_layout(model: nn.Module, inputs: dict) -> dict:
-    """The inputs of a model on a GPU with `token_positions` and `layout`, if its encoder is an `UnpaddedBertModel`.
+    """Add `token_positions` and `layout` to inputs for a GPU, if the model's encoder is an `UnpaddedBertModel`.
 
     They are computed where the batch is: in host memory nothing waits for the GPU.
     """
@@ -96,9 +96,9 @@ def add_layout(model: nn.Module, inputs: dict) -> dict:
 
 @contextlib.contextmanager
 def without_padding(model: nn.Module) -> Iterator[None]:
-    """Context manager: replaces the encoder of a stock model, whose class, parameters and `state_dict` stay.
+    """Context manager: replace the encoder of a stock model; its class, parameters and `state_dict` stay.
 
-    Other models are left alone: those whose encoder has layers, hooks or dropout of its own.
+    Nothing is done to other models: an encoder may have layers, hooks or dropout of its own.
     """
     stock = getattr(model, "bert", None)
     if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unchanged(stock):
@@ -114,7 +114,7 @@ def without_padding(model: nn.Module) -> Iterator[None]:
 
 
 def _is_unchanged(stock: StockBertModel) -> bool:
-    """Whether the encoder computes what its configuration says, and nothing else."""
+    """Return True if the encoder computes as its configuration says."""
     config = stock.config
     layers = list(stock.modules())
     probabilities = {layer.p for layer in layers if isinstance(layer, nn.Dropout)}

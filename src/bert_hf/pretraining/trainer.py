@@ -142,13 +142,13 @@ class PreTrainer(ResumableTrainer):
 
     @property
     def _objective(self) -> Objective:
-        """The objective of the examples; next-sentence prediction for a dataset of ready rows."""
+        """Return the objective of the examples; next-sentence prediction for a dataset of ready rows."""
         dataset = self.eval_dataset if self.train_dataset is None else self.train_dataset
         return getattr(dataset, "objective", OBJECTIVES[True])
 
     @property
     def _position(self) -> int:
-        """Examples that the run has trained on, over all ranks."""
+        """Return the number of examples that the run has trained on, over all ranks."""
         return self.state.global_step * global_batch_size(self.args)
 
     # ---- data
@@ -182,7 +182,7 @@ class PreTrainer(ResumableTrainer):
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader()
         if self._numbered and self.args.world_size > 1:
-            shard: Any = loader.batch_sampler  # accelerate's, that of one rank: the sampler gives this rank's numbers
+            shard: Any = loader.batch_sampler  # accelerate's, of one rank: the sampler gives this rank's numbers
             shard.num_processes, shard.process_index = 1, 0
         return loader
 
@@ -382,7 +382,7 @@ class PreTrainer(ResumableTrainer):
         super().log(logs, start_time)
 
     def _end_log_line(self) -> dict[str, float]:
-        """Metrics of the steps since the last line of the log."""
+        """Return metrics of the steps since the last line of the log."""
         *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
         self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()

@@ -12,11 +12,11 @@ from transformers import TrainingArguments
 from bert_hf.config.hardware import shards_weights
 from bert_hf.models.modeling_bert import BertForPreTraining
 
-_FASTER_FROM = 768  # hidden size: base ran 14 % faster on an H200; a smaller model is limited by the host
+_FASTER_FROM = 768  # hidden size: base ran 14 % faster on an H200; for a smaller model it is not known
 
 
 def take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> dict[str, Any] | None:
-    """Resolves --torch_compile; returns options for `BertForPreTraining.compile_layers`, None where it is not called.
+    """Resolve --torch_compile; return options for `BertForPreTraining.compile_layers`, None where it is not called.
 
     On a GPU the layers of our model are compiled one by one: accelerate compiles the whole model, which takes minutes.
     Another model, and ours on a CPU, is left to accelerate.
@@ -34,6 +34,6 @@ def take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> d
 
 
 def can_compile() -> bool:
-    """Whether this machine has what torch.compile needs for a GPU: Triton, a C compiler, and the headers of Python."""
+    """Return True if torch.compile can work for a GPU here: Triton, a C compiler and the headers of Python exist."""
     compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
     return has_triton() and compiler and Path(sysconfig.get_path("include"), "Python.h").exists()

@@ -12,7 +12,7 @@ from bert_hf.training.distributed import Ranks
 
 
 class NonFiniteGuard:
-    """Checks the loss of each micro-batch and the gradient norm of each step.
+    """Check the loss of each micro-batch and the gradient norm of each step.
 
     A loss that is not finite makes its gradient not finite as well. The norm, which is the same on all ranks, then
     tells all of them. So checking the losses costs no synchronization.
@@ -27,21 +27,21 @@ class NonFiniteGuard:
         self._settle: Callable[[], None] | None = None  # reads the norm of an earlier step
 
     def record_loss(self, loss: Tensor) -> Tensor:
-        """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
+        """Record a loss, and return it, with a gradient that is not finite where the loss is not."""
         self._losses.append(loss.detach())
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
     def has_bad_loss(self) -> bool:
-        """True where a loss of the current step is not finite, on any rank. Called by all of them."""
+        """Return True where a loss of the current step is not finite, on any rank. Called by all of them."""
         return self._ranks.any(any(not loss.isfinite().item() for loss in self._losses))
 
     def forget(self) -> None:
-        """Drops what was recorded so far: those steps are over, or the losses are not those of a step."""
+        """Drop the records so far: those steps are over, or the losses belong to no step."""
         self._losses = []
         self._settle = None
 
     def check_norm(self, norm: Any, step: int, scaler: torch.amp.GradScaler | None) -> None:
-        """Called after backward of a step, with the norm of its gradient (the same on all ranks; None is good).
+        """Check a step after its backward, by the norm of its gradient (the same on all ranks; None is good).
 
         Args:
             scaler: of the loss, under fp16. It skips updates that overflow, which is not an error.
@@ -69,13 +69,13 @@ class NonFiniteGuard:
         self._losses = []
 
     def settle(self) -> None:
-        """Checks the norm that was not read yet, if any. Called by every rank."""
+        """Check the norm that was not read yet, if any. Called by every rank."""
         settle, self._settle = self._settle, None
         if settle is not None:
             settle()
 
     def abort(self, step: int) -> NoReturn:
-        """Ends the run because of a step. Called by every rank."""
+        """End the run because of a step. Called by every rank."""
         losses = [loss.item() for loss in self._losses]
         mine = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
         bad_losses = [line for lines in self._ranks.gather(mine) for line in lines]

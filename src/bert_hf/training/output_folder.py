@@ -45,11 +45,7 @@ def _is_empty(folder: Path) -> bool:
     """Return True for a folder that does not exist, or has only a lock and temporary files."""
     if not folder.exists():
         return True
-    return folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir())
-
-
-def _is_ours(name: str) -> bool:
-    return name == LOCK or _TEMPORARY.fullmatch(name) is not None
+    return folder.is_dir() and all(path.name == LOCK or _TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
 
 
 def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
@@ -83,11 +79,7 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
 
 
 def take_lock(folder: Path) -> None:
-    """Lock a folder for this process until it ends.
-
-    Raises:
-        InputError: another process holds the lock.
-    """
+    """Lock a folder for this process until it ends."""
     global _lock
     release_lock()
     _lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held until the process ends

@@ -91,7 +91,7 @@ class ResumableTrainer(Trainer):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
 
-    # transformers declares these as what they may be before training; `args` has more fields here
+    # transformers declares their types before training; `args` has more fields here
     args: Any
     model: Any
     model_wrapped: Any
@@ -139,7 +139,7 @@ class ResumableTrainer(Trainer):
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, without its wrappers for ranks or compilation."""
+        """Return the model itself, without its wrappers for ranks or compilation."""
         unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         return unwrapped
 
@@ -298,7 +298,7 @@ class ResumableTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()  # FSDP's is distributed over the ranks
-        self._finite.check_norm(norm, self.state.global_step + 1, getattr(self.accelerator, "scaler", None))
+        self._finite.check_norm(norm, self.state.global_step + 1, self.accelerator.scaler)
         return norm
 
     # ---- the end of a step
@@ -455,8 +455,8 @@ class ResumableTrainer(Trainer):
             optimizer = functools.partial(optimizer_state, self.model, self.optimizer, self.is_fsdp_enabled)
             parts.append(StateFile(OPTIMIZER, optimizer, written=first))
         parts.append(StateFile(SCHEDULER, self.lr_scheduler.state_dict, written=first))
-        if (scaler := getattr(self.accelerator, "scaler", None)) is not None:
-            parts.append(StateFile(SCALER, scaler.state_dict, written=first))
+        if self.accelerator.scaler is not None:
+            parts.append(StateFile(SCALER, self.accelerator.scaler.state_dict, written=first))
         parts.append(StateFile(rank_file("", self.args.process_index).name, lambda: rank_state(self._running_log())))
         return parts
 
@@ -495,7 +495,7 @@ class ResumableTrainer(Trainer):
             trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
+        scaler = self.accelerator.scaler
         if checkpoint is not None and scaler is not None:
             scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / SCALER))
 

@@ -71,7 +71,6 @@ def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]
         others: entries of the files that other ranks wrote.
 
     Raises:
-        InputError: a file of another rank does not become visible here.
         OSError: the disk is full or not writable; an earlier `final` is kept.
     """
     others = others or {}
@@ -135,11 +134,7 @@ def verify(folder: Path) -> dict:
 
 
 def verify_named(folder: Path) -> dict:
-    """Verify a checkpoint that the user names, and return its manifest.
-
-    Raises:
-        InputError: it does not exist, is not a checkpoint of ours, or is damaged.
-    """
+    """Verify a checkpoint that the user names, and return its manifest."""
     if not (folder / MANIFEST).exists():
         raise InputError(
             f"not a checkpoint of bert_hf (no {MANIFEST})",
@@ -268,11 +263,7 @@ class RunCheckpoints:
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
-        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder.
-
-        Raises:
-            InputError: the requested checkpoint is damaged or missing, or the folder has no checkpoint.
-        """
+        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder."""
         self.finish()  # of an earlier run in this process
         if not resume_from_checkpoint:
             return None
@@ -298,11 +289,7 @@ class RunCheckpoints:
         return next((place / name for place in (self.folder, self._resume_dir) if (place / name).is_dir()), None)
 
     def find_verified(self, name: str) -> Path:
-        """Find a checkpoint and compare its files with the manifest, unless this process has done so before.
-
-        Raises:
-            DamagedCheckpoint: it is damaged, or does not exist.
-        """
+        """Find a checkpoint and compare its files with the manifest, unless this process has done so before."""
         folder = self.find(name) or self.folder / name
         if name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it

@@ -72,11 +72,7 @@ class StateFile:
 
 
 def load_state(path: Path) -> Any:
-    """Read the state in a `StateFile`.
-
-    Raises:
-        DamagedCheckpoint: the file is missing or has another format.
-    """
+    """Read the state in a `StateFile`."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -327,11 +323,7 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint.
-
-    Raises:
-        InputError: names both layouts.
-    """
+    """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint."""
     was = manifest.get("engine", "torch")
     now = engine(args)
     if "deepspeed" in (was, now):

@@ -3,7 +3,7 @@
 Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the update of a matrix by the nearest
 semi-orthogonal matrix, so that all directions of the update have about the same length. PyTorch's `torch.optim.Muon`
 always orthogonalises in bfloat16, which on a CPU without bf16 units takes three times as long as float32, and takes
-matrices alone; the update here is the same, in the precision of the run.
+only matrices; the update here is the same, in the precision of the run.
 """
 
 import math
@@ -26,10 +26,10 @@ _lists: Any = torch  # its operations on lists of tensors have no type annotatio
 
 
 def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """An approximation of the semi-orthogonal matrix nearest to `matrix`, by five Newton-Schulz iterations.
+    """Approximate the semi-orthogonal matrix nearest to `matrix`, by five Newton-Schulz iterations.
 
     With the singular value decomposition U·S·Vᵀ the result is about U·Vᵀ: the iteration sends each singular value
-    into [0.7, 1.2] and leaves U and V alone.
+    into [0.7, 1.2] and does not change U and V.
 
     Args:
         matrix: (rows, columns), or (n, rows, columns) for n matrices by the same few kernels; as the result.
@@ -38,7 +38,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     rows, columns = matrix.shape[-2:]
     multiply_add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
     x = matrix.to(dtype)
-    x = x.mT if rows > columns else x  # the products below are those of the shorter side
+    x = x.mT if rows > columns else x  # the products below are of the shorter side
     norm = x.norm() if x.ndim == 2 else x.flatten(1).norm(dim=1)[:, None, None]
     x = x / norm.clamp(min=_EPSILON)  # no singular value above 1
 
@@ -51,7 +51,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """`orthogonalize` of n matrices of one shape, (n, rows, columns).
+    """Orthogonalize n matrices of one shape, (n, rows, columns).
 
     The ranks of a run, which all have the same matrices, share the work: each computes an equal part of them and gets
     the others' results.
@@ -71,14 +71,14 @@ def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def _orthogonalize_stack(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """One by one on a CPU, which gains nothing from a stack. On an H200 a stack took a seventh of the time."""
+    """Orthogonalize one by one on a CPU, which gains nothing from a stack (on an H200: a seventh of the time)."""
     if matrices[0].device.type == "cpu":
         return torch.stack([orthogonalize(matrix, dtype) for matrix in matrices])
     return orthogonalize(torch.stack(matrices), dtype)
 
 
 def encoder_matrices(model: nn.Module) -> list[str]:
-    """Names of the parameters that Muon updates: the two-dimensional weights of the encoder's layers."""
+    """Return the names of the parameters that Muon updates: the two-dimensional weights of the encoder's layers."""
     return [
         name
         for name, parameter in model.named_parameters()
@@ -87,7 +87,7 @@ def encoder_matrices(model: nn.Module) -> list[str]:
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Updates some groups of matrices by Muon and all other groups by PyTorch's fused AdamW.
+    """Update some groups of matrices by Muon and all other groups by PyTorch's fused AdamW.
 
     The Muon update of a matrix W (r, c) with gradient G, momentum buffer M, orthogonalisation O(·):
 
@@ -118,13 +118,13 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
 
         muon_groups = [{"momentum": _MOMENTUM, **group} for group in matrix_groups]
-        # AdamW's groups come first: the learning rate that Trainer logs is that of the first group. Schedules with a
+        # AdamW's groups come first: Trainer logs the learning rate of the first group. Schedules with a
         # lowest rate read the default `lr` and make a ratio of it, which applies to Muon's rate too.
         super().__init__([*self._adamw.param_groups, *muon_groups], {"lr": other_groups[0]["lr"]})
         self._share_with_adamw()
 
     def _share_with_adamw(self) -> None:
-        """Makes AdamW work on this optimizer's groups and state; loading a state replaces both."""
+        """Make AdamW work on this optimizer's groups and state; loading a state replaces both."""
         self._adamw.param_groups = [group for group in self.param_groups if "momentum" not in group]
         self._adamw.state = self.state
 
@@ -169,7 +169,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
 
     def _averaged_gradients(self, weights: list[Any], momentum: float) -> list[Tensor]:
-        """The gradients of whole matrices, averaged with Nesterov's momentum; updates the momentum buffers."""
+        """Return the gradients of whole matrices, averaged with Nesterov's momentum; updates the momentum buffers."""
         gradients = [weight.grad for weight in weights]
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
         _lists._foreach_lerp_(buffers, gradients, 1 - momentum)

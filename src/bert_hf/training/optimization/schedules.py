@@ -35,11 +35,7 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
-    """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run.
-
-    Raises:
-        InputError: warm-up and decay are longer than the run; the rate would never reach its peak.
-    """
+    """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run."""
     decay = kwargs.get("num_decay_steps", 0)
     decay = round(decay * total_steps) if decay < 1 else decay
     if warmup_steps + decay > total_steps:
