@@ -10,6 +10,7 @@ from helpers.recipe_runs import recipe
 from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf import predict
+from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.metrics.entities import entities
 
 TAGS = ("O", "B-person", "I-person", "B-place")
@@ -93,3 +94,28 @@ def test_a_folder_has_one_row_per_file(tmp_path):
     for row, expected in zip(rows, predict(model, list(texts.values())), strict=True):
         assert row["prediction"] == expected["label"]
         assert row["score"] == pytest.approx(expected["score"], abs=1e-6)
+
+
+def test_files_without_a_header_are_known_by_the_columns_of_the_training(tmp_path):
+    model = save(tmp_path / "model", "SequenceClassification", num_labels=2)
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    columns = {"text_column": "text", "text_pair_column": None, "label_column": "label"}
+    config["trained_on"] = {**columns, "columns_without_header": ["label", "text"]}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+
+    (tmp_path / "one.tsv").write_text("ham\tw1 w2 w3\n")
+    (tmp_path / "numbered.tsv").write_text("1\tw1 w2 w3\n2\tw4\n3\tw5\n")
+    (tmp_path / "named.tsv").write_text("label\ttext\nham\tw1 w2 w3\n")
+    expected = predict(model, ["w1 w2 w3", "w4", "w5"])
+    for name, count in (("one.tsv", 1), ("numbered.tsv", 3), ("named.tsv", 1)):
+        rows = run_predict(model, tmp_path / name, tmp_path)
+        assert [row["prediction"] for row in rows] == [each["label"] for each in expected[:count]], name
+        assert rows[0]["text"] == "w1 w2 w3"
+
+
+@pytest.mark.parametrize(("header", "expected"), [("", ("label", "text")), ("label\ttext\n", None)])
+def test_a_training_without_a_header_is_recorded(tmp_path, header, expected):
+    (tmp_path / "rows.tsv").write_text(header + "ham\tw1\nspam\tw2\nham\tw3\n")
+    head = ClassificationHead(None, {"max_seq_length": 16})
+    assert len(head.read(list(head.read_file(str(tmp_path / "rows.tsv"))))) == 3
+    assert head.record()["trained_on"].get("columns_without_header") == expected

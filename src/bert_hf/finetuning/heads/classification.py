@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from bert_hf.console import logger
+from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
@@ -50,6 +51,8 @@ class ClassificationHead(Head):
     Attributes:
         problem_type: as in transformers; None until the training rows decide.
         columns_read: the columns that are read, as the first rows decided.
+        columns_without_header: names of the columns of the training file, if it has no header; a file to predict may
+            have none either.
         whole_files: a text file is one row, not each of its lines: as in the folders of the training.
         class_weights: (C,) weights of the classes in the training loss; None: all are equal.
         benchmark_metrics: names of the metrics that the task's benchmark reports; the first decides.
@@ -70,6 +73,7 @@ class ClassificationHead(Head):
         self.benchmark_metrics: tuple[str, ...] = ()
         self.typical: dict[str, tuple[float, float]] = {}
         self.whole_files = False
+        self.columns_without_header: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()  # columns of the first file, whose header a later one may lack
         super().__init__(tokenizer, given, config)
         if self.is_new:
@@ -95,8 +99,13 @@ class ClassificationHead(Head):
         A file is one row in a folder, and where the model was trained on a folder; else each line of it.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        for row in file_texts(path, encoding, self._names, self.whole_files, self.given.get("separator")):
-            self._names = self._names or tuple(row.values)
+        like = self._names if self.is_new else ()
+        how = self.whole_files, self.given.get("separator"), self.columns_without_header
+        for row in file_texts(path, encoding, like, *how):
+            if self.is_new and not self._names:
+                self._names = tuple(row.values)
+                if row.line == 1 and kind_of(path) in (".csv", ".tsv", ".txt", ""):  # else its header is there
+                    self.columns_without_header = self._names
             yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
@@ -275,6 +284,8 @@ class ClassificationHead(Head):
             options |= {"label_separator": self.option("label_separator"), "label_columns": list(columns.labels)}
         if self.whole_files:
             options["whole_files"] = True
+        if self.columns_without_header:
+            options["columns_without_header"] = self.columns_without_header
         if self.typical:
             options["typical"] = self.typical
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
@@ -286,4 +297,5 @@ class ClassificationHead(Head):
             self.labels = ()
         self.threshold = getattr(config, "decision_threshold", None)
         self.whole_files = bool(self.trained.get("whole_files"))
+        self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
         self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}

@@ -223,13 +223,14 @@ def file_texts(
     names: tuple[str, ...] = (),
     whole: bool = False,
     separator: str | None = None,
+    columns: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Yield the rows of a table, the lines of a plain text, or the texts of a folder's files; each mail is a text.
 
     Args:
         names: the columns of another file, which this one has, too, if it lacks a header.
         whole: a plain text is one row, as each file of a folder is.
-        separator: between the fields of a table, see `read_rows`.
+        separator, columns: of a table, see `read_rows`.
     """
     if Path(path).is_dir():
         yield from _folder_rows(Path(path), encoding)
@@ -239,7 +240,7 @@ def file_texts(
     if whole and not is_table:
         yield from _whole_file(Path(path), encoding)
     elif is_table or kind in MAILS or separator or "\t" in next((line for _, line in read_lines(path, encoding)), ""):
-        yield from read_rows(path, encoding, names, separator=separator)
+        yield from read_rows(path, encoding, names, separator=separator, columns=columns)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
 
