@@ -1,6 +1,5 @@
 """Each stock head on random rows, a task of such rows, and trainers of them."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +51,9 @@ class RandomRows:
 
     def keep(self, inputs, outputs):
         return outputs["logits"]
+
+    def metric_names(self):
+        return ("share_of_class_0", "loss")
 
 
 class Classes(RandomRows, ClassificationHead):
@@ -148,16 +150,12 @@ class RandomTask(Task):
         rows = [self.head.row(rng, rng.integers(5, 99, length)) for length in lengths]
         return {"train": rows, "validation": rows[::3], "test": rows[1::2]}
 
-    def metric_names(self):
-        return ("share_of_class_0", "loss")
-
     def metrics(self, part, kept, losses):
         share = float(np.mean(np.argmax(kept, -1) == 0))
         return {"share_of_class_0": share, "loss": self.head.mean_loss(self.parts[part], kept, losses)}
 
-    def write_predictions(self, folder, part, kept) -> list[Path]:
+    def write_predictions(self, folder, part, kept) -> None:
         np.savetxt(folder / f"{part}.txt", np.argmax(kept, -1), fmt="%d")
-        return [folder / f"{part}.txt"]
 
     def usage(self, model):
         return f"# {model}"

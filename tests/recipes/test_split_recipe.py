@@ -29,7 +29,7 @@ def words_of(rng, count):
 def test_five_folds(split, tmp_path, capsys):
     assert split("--train_file", str(MESSAGES), "--folds", "5") == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[1:4] == [
+    assert printed[2:5] == [
         "near-duplicates: none",
         "                    rows            classes",
         "fold-0  train        268  ham 159, spam 109",

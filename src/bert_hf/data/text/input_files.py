@@ -176,7 +176,7 @@ def _by_content(path: str, named: str, _: int) -> tuple[str | None, str | None]:
         if packed is not None:
             file.seek(0)
             try:
-                head = _OPENERS[packed](file).read(_HEAD)
+                head = _OPENERS[packed](file, "rb").read(_HEAD)
             except DAMAGED:  # reported where it is read
                 return packed, None
     for magic, what in _UNREADABLE.items():
