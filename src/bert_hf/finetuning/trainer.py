@@ -22,7 +22,7 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads.head import Head, Kept, compute_further, losses_and_counts, run_network
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.predict import predict
+from bert_hf.finetuning.predict import Predictor, rows_of_texts
 from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
@@ -278,7 +278,9 @@ class FineTuner(ResumableTrainer):
         """Return what `bert_hf.predict` returns for texts; of a part's features, what `Trainer.predict` returns."""
         if any(test_dataset is part.features for part in self._parts.values()):
             return super().predict(test_dataset, ignore_keys, metric_key_prefix)
-        return predict(self.network, test_dataset, self.processing_class)
+        rows, columns = rows_of_texts(test_dataset)
+        head = type(self.head)(self.processing_class, columns, self.network.config)
+        return Predictor(self.network, head)(rows)
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
         """Predict the rows of any part (`kept`), and return its metrics under `prefix`; none without labels."""
