@@ -534,8 +534,7 @@ class BertForPreTraining(BertPreTrainedModel):
             masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs
                 only on these, and `prediction_logits` is (M, V), not (B, L, V). With `sdpa` attention, padding is not
                 computed either, and after the last attention only these and [CLS] are.
-            token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
-            layout: what `layout_of` computes for the batch, so that a GPU need not; a CPU does not use it.
+            token_positions, layout: (T,) indices of the real tokens, and the result of `layout_of`: a GPU waits less.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -545,8 +544,7 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder. The batch is unpadded here and not in `_encode`: without a layout a compiled graph ends at
-        # `unpad_batch`, in every function that leads to it
+        # Encoder. Unpadded here and not in `_encode`: without a layout, a compiled graph ends at `unpad_batch`
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
         hidden, pooled, hidden_states, attentions = self._encode(

@@ -78,11 +78,10 @@ def unpad_batch(
     Args:
         attention_mask: (B, L), 0 at padding.
         masked_positions: (M,) indices into the flattened B·L, each once.
-        token_positions: (T,) indices of the real tokens, ascending; needed if not grouped, because a search waits.
+        token_positions: (T,) indices of the real tokens, ascending; needed if not `grouped`.
         grouped: sequences of equal shape become neighbours; by default on a CPU.
     """
-    device = attention_mask.device
-    count, length = attention_mask.shape
+    device, (count, length) = attention_mask.device, attention_mask.shape
     masked_positions = masked_positions.long()
     real = attention_mask != 0
     grouped = device.type == "cpu" if grouped is None else grouped
