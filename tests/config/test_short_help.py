@@ -104,5 +104,6 @@ def test_the_whole_list_leaves_out_what_is_refused(capsys):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_all_is_left_to_the_recipe(name):
+def test_help_all_is_left_to_the_recipe(name, capsys):
     answer(name, ["--help", "all"])
+    assert capsys.readouterr().out == ""

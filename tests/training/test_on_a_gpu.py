@@ -91,7 +91,6 @@ class Stop(TrainerCallback):
         control.should_training_stop = state.global_step == 4
 
 
-@pytest.mark.xfail(strict=False, reason="not promised on a GPU; it failed on an H200, for a reason that was not read")
 @pytest.mark.parametrize(("length", "exact"), [(128, False), (512, True)])
 def test_a_resumed_run_has_the_same_bytes(tmp_path, monkeypatch, length, exact):
     """At 512 tokens --full_determinism is given: without it two equal runs differed."""
