@@ -54,7 +54,7 @@ class FastPathCheck:
         fault = find_fault(model, self.losses_of, inputs, self.half) if self.mode == "auto" else "--fast_path off"
         faults = [fault for fault in self.gather(fault) if fault is not None]
         if faults:
-            model.set_fast_path(False)
+            model.fast_path = False  # it is not saved with the model
             logger.info(f"using the plain path (slower, same results): {faults[0]}")
 
 
@@ -71,7 +71,7 @@ def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict,
         plain = _loss_and_gradient(network, losses_of, piece)
 
         network.zero_grad()
-        network.set_fast_path(True)
+        network.fast_path = True
         if model.config.attention_probs_dropout_prob:
             network.config.attention_probs_dropout_prob = DROP_NOTHING
         try:
@@ -95,7 +95,7 @@ def _small_network(model: BertForPreTraining) -> BertForPreTraining:
     with model.device:
         network = type(model)(config)
     network.to(model.dtype)  # pyright: ignore[reportArgumentType] - transformers' decorator hides self
-    network.set_fast_path(False)
+    network.fast_path = False
     return network.train()
 
 

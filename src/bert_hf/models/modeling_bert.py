@@ -25,7 +25,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput, eager_attention_forward
 from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -83,59 +83,24 @@ class BertEmbeddings(nn.Module):
         input_ids: Tensor | None,
         token_type_ids: Tensor | None,
         position_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
+        inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds  # (B, L, H)
+        """(B, L) → (B, L, H); without padding, where the positions are given, (T,) → (T, H)."""
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
 
         if position_ids is None:
             position_ids = torch.arange(words.shape[1], device=words.device).unsqueeze(0)  # (1, L)
         if token_type_ids is None:
-            token_type_ids = torch.zeros(words.shape[:2], dtype=torch.long, device=words.device)
+            token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
 
-        return self._add(words, token_type_ids, position_ids)
-
-    def forward_unpadded(self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch) -> Tensor:
-        """(B, L) → (T, H): only the real tokens."""
-        token_ids = input_ids.flatten()[batch.token_indices]  # (T,)
-        position_ids = batch.token_indices % input_ids.shape[1]
-
-        if token_type_ids is None:
-            segment_ids = torch.zeros_like(token_ids)
-        else:
-            segment_ids = token_type_ids.expand(input_ids.shape).flatten()[batch.token_indices]
-
-        return self._add(self.word_embeddings(token_ids), segment_ids, position_ids)
-
-    def _add(self, words: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
-        embedded = words + self.token_type_embeddings(segment_ids) + self.position_embeddings(position_ids)
+        embedded = words + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embedded))
-
-
-def eager_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[Tensor, Tensor]:
-    """Compute attention as written in Vaswani et al. 2017, and its weights; other backends are transformers' own."""
-    scores = query @ key.transpose(2, 3) * scaling  # (B, A, L, L)
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = F.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)
-
-    context = (weights @ value).transpose(1, 2).contiguous()  # (B, L, A, D)
-    return context, weights
 
 
 class BertSelfAttention(nn.Module):
     """Multi-head attention of every token to every token, through transformers' attention interface."""
 
     is_causal = False  # read by the sdpa and flash backends
-    fast_path = True
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -152,13 +117,11 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> tuple[Tensor, Tensor | None]:
-        layers = (self.query, self.key, self.value)
-        projected = project(hidden, *layers) if self.fast_path else [layer(hidden) for layer in layers]
-        heads = (*hidden.shape[:-1], -1, self.head_size)
-        query, key, value = (x.view(heads).transpose(1, 2) for x in projected)  # (B, A, L, D)
+        projected = self.query(hidden), self.key(hidden), self.value(hidden)
+        query, key, value = (x.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for x in projected)  # (B, A, L, D)
 
         backend = self.config._attn_implementation or "eager"
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         context, weights = attend(
             self, query, key, value, attention_mask, dropout=self._dropout, scaling=self.head_size**-0.5, **kwargs
         )  # (B, L, A, D)
@@ -191,8 +154,6 @@ class BertSelfAttention(nn.Module):
 class BertResidual(nn.Module):
     """Projection, dropout, sum with the residual, LayerNorm: the end of both halves of a layer (post-LN)."""
 
-    fast_path = True
-
     def __init__(self, config: BertConfig, input_size: int):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
@@ -200,8 +161,7 @@ class BertResidual(nn.Module):
         self.dropout = DropoutAdd(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        projected = linear(hidden, self.dense) if self.fast_path else self.dense(hidden)
-        return self.LayerNorm(self.dropout(projected, residual))
+        return self.LayerNorm(self.dropout(linear(hidden, self.dense), residual))
 
 
 class BertAttention(nn.Module):
@@ -221,16 +181,13 @@ class BertAttention(nn.Module):
 
 
 class BertIntermediate(nn.Module):
-    fast_path = True
-
     def __init__(self, config: BertConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        projected = linear(hidden, self.dense) if self.fast_path else self.dense(hidden)
-        return self.activation(projected)  # (B, L, F)
+        return self.activation(linear(hidden, self.dense))  # (…, F)
 
 
 class BertLayer(GradientCheckpointingLayer):
@@ -342,6 +299,8 @@ class BertPreTrainedModel(PreTrainedModel):
     config_class = BertConfig
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
+    # True: padding and outputs that no head uses are left out, and functional.py and unpadded_attention.py compute
+    # dropout, projections, attention and vocabulary loss. False: the padded model, by PyTorch's own operations.
     fast_path = True
     _input_embed_layer = "word_embeddings"  # which of the embeddings `get_input_embeddings` returns
 
@@ -440,7 +399,10 @@ class BertModel(BertPreTrainedModel):
         self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch
     ) -> tuple[Tensor, Tensor]:
         """Compute only the hidden states that heads use: of the masked tokens (M, H) and of each [CLS] (B, 1, H)."""
-        hidden = self.embeddings.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H)
+        tokens = batch.token_indices
+        if token_type_ids is not None:
+            token_type_ids = token_type_ids.expand(input_ids.shape).flatten()[tokens]  # (T,)
+        hidden = self.embeddings(input_ids.flatten()[tokens], token_type_ids, tokens % input_ids.shape[1])  # (T, H)
         hidden = self.encoder(hidden, None, unpadded=batch)  # (Q, H)
 
         masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
@@ -461,7 +423,6 @@ class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
 
     `state_dict`, `config.json` and the class name are stock, so `transformers.AutoModelFor…` opens what this saves.
-    `fast_path` says how a batch with `masked_positions` is computed; see `set_fast_path`.
     """
 
     _tied_weights_keys = {  # noqa: RUF012 - transformers' name and shape for it
@@ -497,17 +458,6 @@ class BertForPreTraining(BertPreTrainedModel):
         torch._dynamo.config.specialize_float = True
         self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
         self.compiled_loss = torch.compile(projected_cross_entropy, dynamic=True, **options)
-
-    def set_fast_path(self, on: bool) -> None:
-        """Choose how the same numbers are computed. The choice is not saved with the model.
-
-        On: padding and outputs that no head uses are left out, and `functional.py` and `unpadded_attention.py` compute
-        dropout, projections, attention and vocabulary loss. Off: the padded model, by PyTorch's own operations.
-        """
-        with_fast_path = (BertForPreTraining, BertSelfAttention, BertResidual, BertIntermediate, DropoutAdd)
-        for module in self.modules():
-            if isinstance(module, with_fast_path):
-                module.fast_path = on
 
     @can_return_tuple
     def forward(
