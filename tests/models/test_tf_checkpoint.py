@@ -14,7 +14,7 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClassification
 
 from bert_hf.errors import InputError
-from bert_hf.models.tensor_bundle import TensorBundle, _ordered
+from bert_hf.models.tensor_bundle import TensorBundle
 from bert_hf.models.tf_checkpoint import read_tf_config, weight_name
 
 FOLDER = Path(__file__).parent / "tensorflow_checkpoint"
@@ -48,12 +48,6 @@ def test_tensors_have_the_bytes_that_tensorflow_reads(expected):
         assert read.shape == bundle.shapes[name] == tensor.shape
         assert read.tobytes() == tensor.tobytes(), name
     assert {str(tensor.dtype) for tensor in expected.values()} == {"float32", "float16"}
-
-
-def test_numbers_in_the_keys_of_parts():
-    # From the comments of TensorFlow's ordered_code.h: 64 needs two bytes
-    encoded = {0: "80", 5: "85", 63: "bf", 64: "c040", 200: "c0c8", 8191: "dfff", 8192: "e02000"}
-    assert {number: _ordered(number).hex() for number in encoded} == encoded
 
 
 def damage(files: dict[Path, bytes], random: np.random.Generator) -> tuple[Path, bytes]:

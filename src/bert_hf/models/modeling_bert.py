@@ -17,7 +17,6 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import BertConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN

@@ -55,10 +55,12 @@ class TensorBundle:
         if not entry.slices:
             return self._read_entry(name, entry)
 
+        # The key of a part is 0, the name, 0, 1, and numbers in a code that keeps their order
+        prefix = b"\0" + name.encode() + b"\0\1"
+        parts = [self._entries[key] for key in sorted(self._entries) if key.startswith(prefix)]
         whole = np.full(entry.shape, np.nan, np.float32)
-        for extents in entry.slices:
-            part = self._read_entry(name, self._entries[_part_key(name, extents)])
-            whole[tuple(slice(start, start + length) for start, length in extents)] = part
+        for extents, part in zip(sorted(entry.slices), parts, strict=True):
+            whole[tuple(slice(start, start + length) for start, length in extents)] = self._read_entry(name, part)
         return whole
 
     # ---- index
@@ -164,16 +166,3 @@ def _parse_entry(message: bytes) -> _Entry:
             numbers[number] = value
     shard, offset, size, crc = (numbers.get(number, 0) for number in (3, 4, 5, 6))
     return _Entry(numbers[1], tuple(dims), shard, offset, size, crc, tuple(slices))
-
-
-def _part_key(name: str, extents: _Extents) -> bytes:
-    """Return the key of a part: 0, its name, its dimensions and extents in TensorFlow's order-preserving code."""
-    numbers = [number for extent in extents for number in extent]
-    return b"\0" + name.encode() + b"\0\1" + bytes([1, len(extents)]) + b"".join(map(_ordered, numbers))
-
-
-def _ordered(number: int) -> bytes:
-    """Encode a number in seven bits per byte; the first bits mark the length: 5 → 85, 200 → c0 c8 (hexadecimal)."""
-    length = number.bit_length() // 7 + 1
-    marks = ((1 << length) - 1) << 7 * length
-    return (number ^ marks).to_bytes(length, "big")
