@@ -6,13 +6,14 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.studies import FakeRecipe, Killed, make_study, write_folds
 from PIL import Image
 
 from bert_hf.analysis import study_report
-from bert_hf.analysis.study import Cell, Model, nested_order, split_argv
-from bert_hf.analysis.study_report import Row, collect, draw, mean_and_deviation, paired_difference
+from bert_hf.analysis.study import nested_order, split_argv
+from bert_hf.analysis.study_report import collect, draw, paired_difference
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments
@@ -335,18 +336,16 @@ def test_without_test_labels_validation_metrics_are_compared(tmp_path):
     assert "## Validation f1" in (tmp_path / "out/study.md").read_text()
 
 
-def test_mean_and_difference_by_hand():
-    mean, deviation = mean_and_deviation({0: [0.0, 1.0], 1: [2.0]})
-    assert mean == pytest.approx(1.0)
-    assert deviation == pytest.approx(1.0)
-    assert mean_and_deviation({0: [3.0]}) == (3.0, None)
-
-    # Differences 1, 2, 3: mean 2, variance 1; the interval is t(2 degrees) · sqrt(1 · (1/3 + 1/2))
-    values, reference = {0: [1.0, 3.0], 1: [3.0], 2: [4.0]}, {0: [1.0], 1: [1.0], 2: [1.0]}
+def test_differences_by_hand():
+    """Differences 1, 2, 3: mean 2, variance 1; the interval is t(2 degrees) · sqrt(1 · (1/3 + 1/2))."""
+    values = pd.DataFrame({"fold": [0, 0, 1, 2], "value": [1.0, 3.0, 3.0, 4.0]})
+    reference = pd.DataFrame({"fold": [0, 1, 2], "value": [1.0, 1.0, 1.0]})
     mean, half, higher, folds = paired_difference(values, reference)
     assert (mean, higher, folds) == (2.0, 3, 3)
     assert half == pytest.approx(4.302653 * math.sqrt(5 / 6), rel=1e-6)
-    assert paired_difference({0: [1.0]}, {0: [0.0]}) == (1.0, None, 1, 1)
+    mean, half, higher, folds = paired_difference(values[:2], reference[:1])
+    assert (mean, higher, folds) == (1.0, 1, 1)
+    assert math.isnan(half)
 
 
 @pytest.mark.parametrize("sizes", [["12", "all"], ["all"]])
@@ -354,16 +353,15 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     start = argv.index("--train_sizes")
     study = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
     assert study.run() == 0
-    draw({metric: collect(study.rows, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
+    draw({metric: collect(study.table, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
 
 
 def test_models_that_read_other_texts_have_baselines_of_their_own():
-    cells = [Cell(Model(name, name), fold, None, 1) for name in "ab" for fold in (0, 1)]
-    words = (0.5, 0.6, 0.5, 0.7)
-    metrics = [{"test_f1": 0.9, "baseline_majority_f1": 0.4, "baseline_words_f1": value} for value in words]
-    scores = collect([Row(cell, 10, own) for cell, own in zip(cells, metrics, strict=True)], "f1")
+    cells = pd.DataFrame({"model": list("aabb"), "train_size": "all", "fold": [0, 1, 0, 1], "test_f1": 0.9})
+    cells = cells.assign(baseline_majority_f1=0.4, baseline_words_f1=[0.5, 0.6, 0.5, 0.7])
+    scores = {name: own["value"].tolist() for name, own in collect(cells, "f1").groupby("name", sort=False)}
     assert list(scores) == ["a", "b", "baseline_majority", "baseline_words (a)", "baseline_words (b)"]
-    assert scores["baseline_words (a)"][None] == {0: [0.5], 1: [0.6]}
-    assert scores["baseline_words (b)"][None] == {0: [0.5], 1: [0.7]}
+    assert scores["baseline_words (a)"] == [0.5, 0.6]
+    assert scores["baseline_words (b)"] == [0.5, 0.7]

@@ -132,8 +132,7 @@ def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[s
         return {}
 
     results: dict[str, Any] = defaultdict(dict)
-    for metric in [name for name in metric_names(study.rows) if name != "loss"]:
-        for name, by_size in collect(study.rows, metric).items():
-            values = [value for of_fold in by_size[FINE_TUNED].values() for value in of_fold]
-            results[name.replace("baseline_", "tfidf_")][metric] = values
+    for metric in [name for name in metric_names(study.table) if name != "loss"]:
+        for name, scores in collect(study.table, metric).groupby("name", sort=False):
+            results[str(name).replace("baseline_", "tfidf_")][metric] = scores["value"].tolist()
     return {name: metrics for name, metrics in results.items() if name != "tfidf_majority"}

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
+import pandas as pd
 
 from bert_hf.analysis.study_report import (
-    Row,
     baseline_names,
-    format_metrics,
     main_metrics,
     metric_names,
+    prefix_of,
     read_cell,
     write_report,
     write_table,
@@ -136,7 +136,7 @@ class Study:
         self.folds = find_folds(study_args)
         self.sizes = parse_sizes(study_args.train_sizes or ["all"], map(self._train_file, self.folds))
         self.seeds = list(dict.fromkeys(study_args.seeds or (1, 2, 3)))
-        self.rows: list[Row] = []  # of the finished cells
+        self.results: list[dict[str, Any]] = []  # of the finished cells
 
         order = itertools.product(self.models, self.sizes, self.folds, self.seeds)
         self.cells = [Cell(model, fold, size, seed) for model, size, fold, seed in order]
@@ -169,7 +169,7 @@ class Study:
 
         scratch = (model.name for model in self.models if model.from_scratch)
         reference = self.args.reference or next(scratch, None)
-        for line in write_report(self.root, self.rows, self.args.metrics or main_metrics(self.rows), reference):
+        for line in write_report(self.root, self.table, self.args.metrics or main_metrics(self.table), reference):
             logger.info(line)
         return 0
 
@@ -204,15 +204,21 @@ class Study:
             for path in run.glob("*.safetensors*"):  # one file, or shards and their index
                 path.unlink()
 
-        self.rows.append(read_cell(cell, run))
-        if len(self.rows) == 1:
+        self.results.append(read_cell(cell, run))
+        if len(self.results) == 1:
             self._check_names()
-        write_table(self.root, self.rows)
+        write_table(self.root, self.results)
         if is_new:
-            results = format_metrics(self.rows[-1], self.args.metrics)
+            names = [prefix_of(self.table) + name for name in self.args.metrics or main_metrics(self.table)]
+            metrics = ", ".join(f"{name} {self.results[-1][name]:.4f}" for name in names)
             seconds = time.perf_counter() - begin
-            logger.info(f"{len(self.rows)} of {len(self.cells)}: {cell}: {results} ({seconds:.0f} s)")
+            logger.info(f"{len(self.results)} of {len(self.cells)}: {cell}: {metrics} ({seconds:.0f} s)")
         return 0
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return the finished cells, one per row."""
+        return pd.DataFrame(self.results)
 
     def _record(self, cell: Cell) -> None:
         """Write the command and the inputs of a cell, or compare them with those that it began with."""
@@ -234,9 +240,9 @@ class Study:
     def _check_names(self) -> None:
         """Check `--metrics` and `--reference` against the first finished cell."""
         for name in self.args.metrics or ():
-            check_known(name, metric_names(self.rows), f"unknown metric {name!r}", "--metrics")
+            check_known(name, metric_names(self.table), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
-            names = [*(model.name for model in self.models), *baseline_names(self.rows[0])]
+            names = [*(model.name for model in self.models), *baseline_names(self.table)]
             what = f"unknown model or baseline {self.args.reference!r}"
             check_known(self.args.reference, names, what, "--reference")
 
