@@ -14,37 +14,30 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.estimate import (
-    ESTIMATING_ARGUMENTS,
-    check_estimating,
-    plan_run,
-    planned_shape,
-    report,
-    trained_tokens,
-)
+from bert_hf.analysis.estimate import ESTIMATING_ARGUMENTS, plan_run, report
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 
+def check(*options):
+    """Make the plan: that reads the model's shape and the corpus."""
+    plan, _ = plan_run(*options)
+    yield f"model: {plan.config.num_hidden_layers} layers × {plan.config.hidden_size}"
+
+
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT), check_estimating)
+    options = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT), dry_run=check)
     if options is None:  # --check
         return 0
-    tokenizer_args, corpus_args, model_args, example_args, args, estimate_args = options
+    *_, estimate_args = options
 
-    # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run
-    corpus_tokens = trained_tokens(corpus_args, args)
+    # 1. Run: the model's shape, steps at each length, batch, precision, device
+    plan, corpus_tokens = plan_run(*options)
 
-    # 2. Model: only its configuration
-    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
-
-    # 3. Run: steps at each length, batch, precision, device
-    plan = plan_run(config, corpus_tokens, example_args, args, estimate_args)
-
-    # 4. Report
+    # 2. Report
     print("An estimate, not a measurement.")
     print(*report(plan, estimate_args.num_devices, corpus_tokens), sep="\n")
     return 0

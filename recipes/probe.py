@@ -6,14 +6,12 @@ bert-hf probe --model_name_or_path runs/mini --parts mlm nsp --validation_file h
 """
 
 import sys
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
-from bert_hf.analysis.study import recipe_main
 from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
@@ -43,8 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     claim_output_dir(str(folder), overwrite, ours=REPORT_FILES)  # a report that is overwritten stays until here
 
     # 2. Every part that has data (held-out text, minimal pairs, labelled rows); probe.json and probe.txt
-    run_recipe = recipe_main(Path(__file__).parent, "finetune_classification")
-    run_probe(probe_args, subject, folder, run_recipe)
+    run_probe(probe_args, subject, folder)
     return 0
 
 

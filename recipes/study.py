@@ -8,7 +8,6 @@ All other options are passed to the fine-tuning recipe.
 """
 
 import sys
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -16,7 +15,7 @@ answer_at_once(__name__)  # --help or a mistyped option: before the imports belo
 
 from transformers.utils import logging
 
-from bert_hf.analysis.study import Study, recipe_main, split_argv
+from bert_hf.analysis.study import Study, split_argv
 from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.parser import parse
 from bert_hf.training.command import command
@@ -29,13 +28,10 @@ def main(argv: list[str] | None = None) -> int:
     assert options is not None  # `--check` is one of its options
     study_args: StudyArguments = options[0]
 
-    # 1. Recipe: its `main`, called in this process for every cell
-    run_recipe = recipe_main(Path(__file__).parent, study_args.recipe)
+    # 1. Cells: models × training sizes × folds × seeds, each a run of the recipe in this process
+    study = Study(study_args, recipe_argv)
 
-    # 2. Cells: models × training sizes × folds × seeds
-    study = Study(study_args, recipe_argv, run_recipe)
-
-    # 3. Each with its own log.txt; then study.csv, study.md and learning_curve.png
+    # 2. Each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
     return study.check() if study_args.check else study.run()

@@ -8,7 +8,6 @@ line and its exit code the command's (`trl sft` calls the launcher in the same w
 """
 
 import argparse
-import importlib.util
 import logging
 import os
 import shlex
@@ -19,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from bert_hf.config.arguments import LaunchArguments
 from bert_hf.config.commands import COMMANDS
-from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine
+from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine, recipe_main
 from bert_hf.config.short_help import answer, description
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
@@ -77,22 +76,18 @@ def _run(name: str, words: list[str]) -> int:
         except argparse.ArgumentError as error:
             remedy = "`bert-hf --help` shows an example"
             raise InputError(str(error), where="command line", remedy=remedy) from None
-        processes = _number_of_processes(machine.num_processes, machine.accelerate_config)
+        processes = machine.num_processes
+        if processes is None:
+            processes = _default_processes(machine.accelerate_config)
         if machine.accelerate_config is not None or processes > 1:
             return launch(script, words, find_machine(machine.accelerate_config or "ddp"), processes)
 
-    # From its file: `evaluate` is also the name of a library
-    spec: Any = importlib.util.spec_from_file_location(script.stem, script)
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
     sys.argv[0] = f"bert-hf {name}"  # in the usage of `--help all`
-    return recipe.main(words)
+    return recipe_main(script.stem)(words)
 
 
-def _number_of_processes(given: int | None, machine: str | None) -> int:
-    """Return the ranks to start: the given number, else one per GPU; 0: as the user's own file of the machine says."""
-    if given is not None:
-        return given
+def _default_processes(machine: str | None) -> int:
+    """Return one rank per GPU, or 0: as many as the user's own file of the machine says."""
     if machine is not None and Path(machine).suffix:
         return 0
 

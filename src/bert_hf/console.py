@@ -1,7 +1,6 @@
 """Console output: the logger, shortened lists, tables as lines, and the lines of a report.
 
-The logger writes plain lines to standard output, information on rank 0 alone and warnings on every rank.
-
+The logger writes plain lines to standard output, information only on rank 0 and warnings on every rank.
 `transformers.utils.logging.get_logger("bert_hf")` is the same logger; `setLevel(logging.WARNING)` makes it quiet.
 """
 
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class _StandardOutput(logging.StreamHandler):
-    """Writes to whatever `sys.stdout` is when the line is written, above any progress bar."""
+    """Write to whatever `sys.stdout` is when the line is written, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stdout
@@ -26,7 +25,7 @@ class _StandardOutput(logging.StreamHandler):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drops a line that cannot be written, in place of logging's traceback; raises other errors."""
+        """Drop a line that cannot be written, in place of logging's traceback; raise other errors."""
         if not isinstance(sys.exc_info()[1], OSError):
             raise
 
@@ -44,18 +43,18 @@ if not logger.handlers:
 
 
 def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar once they have taken five seconds; only on a terminal, and on rank 0."""
+    """Return the items, with a bar once they have taken five seconds; only on a terminal, and on rank 0."""
     hidden = not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0"
     return tqdm(items, desc=what, unit=f" {unit}", total=total, delay=5, leave=False, disable=hidden)
 
 
 def shorten_list(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
+    """Return the first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def format_table(rows: list[list[str]]) -> list[str]:
-    """A table as lines: the first column to the left, the others to the right."""
+    """Return a table as lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:

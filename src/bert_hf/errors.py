@@ -48,7 +48,6 @@ class InputError(Exception):
 
 
 def _one_line(text: str) -> str:
-    """Whatever a file name or a nested message holds, an error is one line without secrets."""
     return " ".join(mask_secrets(text).split())
 
 
@@ -58,7 +57,7 @@ _SECRET_IN_URL = re.compile(
 
 
 def mask_secrets(text: str) -> str:
-    """Replaces the credentials of URLs, wherever a source of data is printed or written.
+    """Replace the credentials of URLs.
 
     https://user:word@host/a.csv?token=x → https://(token)@host/a.csv?token=(token)
     """
@@ -66,14 +65,14 @@ def mask_secrets(text: str) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`did you mean 'text'? ` where one of the names is similar, else nothing: the beginning of a remedy."""
+    """Return `did you mean 'text'? ` where one of the names is similar, else nothing: the beginning of a remedy."""
     lowered = {other.lower(): other for other in names if isinstance(other, str)}
     similar = difflib.get_close_matches(name.lower(), lowered, 1)
     return f"did you mean {lowered[similar[0]]!r}? " if similar else ""
 
 
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
-    """Checks that a name is in `names`; the hint is the most similar name, or all of them."""
+    """Check that a name is in `names`; the hint is the most similar name, or all of them."""
     if name not in names:
         remedy = did_you_mean(name, names).strip() or f"one of: {', '.join(names)}"
         raise InputError(what, where=where, remedy=remedy)
@@ -102,21 +101,21 @@ _DISK_REMEDY = "free some space, change its permissions, or name another place"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or the name of its class where it has no text."""
+    """Return the first line of an error's text, or the name of its class where it has no text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def error_line(error: BaseException) -> str | None:
-    """The line to print for an error of the user or the machine; None for any other error, which is a bug."""
+    """Return the line to print for an error of the user or the machine; None for any other error, which is a bug."""
     text = str(error)
     if isinstance(error, InputError | RunInterrupted):
         return _one_line(text)
 
     # Errors of the disk: from Rust (tokenizers, safetensors), from Python, from torch
     if number := re.search(r"\(os error (\d+)\)", text):
-        return _disk_line(text, "disk") if int(number[1]) in _REFUSED else None
-    if isinstance(error, OSError):
-        return _disk_line(f"{error.strerror}", error.filename or "disk") if error.errno in _REFUSED else None
+        error = OSError(int(number[1]), text)
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        return str(InputError(f"{error.strerror}", where=error.filename or "disk", remedy=_DISK_REMEDY))
     if "PytorchStreamWriter failed" in text:  # the checkpoint files of DeepSpeed; torch gives no reason
         return "disk: a file of the checkpoint cannot be written; free some space, or write elsewhere"
 
@@ -127,16 +126,12 @@ def error_line(error: BaseException) -> str | None:
     return None
 
 
-def _disk_line(reason: str, where: str) -> str:
-    return str(InputError(reason, where=where, remedy=_DISK_REMEDY))
-
-
 _context = ""  # precedes the text of a line on stderr
 
 
 @contextlib.contextmanager
 def error_context(name: str) -> Iterator[None]:
-    """Context manager: prefixes error lines with a name, such as that of the failing run of a study."""
+    """Context manager: prefix error lines with a name, such as the failing cell of a study."""
     global _context
     before = _context
     _context = f"{name}: "
@@ -147,9 +142,9 @@ def error_context(name: str) -> Iterator[None]:
 
 
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorates a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
+    """Decorate a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
 
-    With several ranks, the first one of each host alone prints, so that the line appears once.
+    With several ranks, only the first one of each host prints, so that the line appears once.
     """
 
     @functools.wraps(main)
@@ -176,10 +171,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def end_repeated_attempt() -> None:
-    """Ends a process that torchelastic has restarted although an earlier attempt has ended for good, and said so.
-
-    torchelastic (`--max-restarts`) restarts the ranks after any failure. Called before imports that take seconds.
-    """
+    """End a process that torchelastic (`--max-restarts`) has restarted although an earlier attempt ended for good."""
     link = _end_of_attempts()
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     if restarted and link is not None and link.is_symlink():
@@ -187,18 +179,18 @@ def end_repeated_attempt() -> None:
 
 
 def _end_of_attempts() -> Path | None:
-    """A link to the exit code, in the folder that the launcher has made for this launch; None without a launcher."""
+    """Return a link to the exit code, in the folder that the launcher has made; None without a launcher."""
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # FOLDER/attempt_0/LOCAL_RANK/error.json
     return Path(error_file).parents[2] / "ended" if error_file else None
 
 
 def is_first_of_host() -> bool:
-    """True on one rank of each host, which prints for all of them."""
+    """Return True on one rank of each host, which prints for all of them."""
     return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
 
 
 def print_error(line: str, code: int, restart: bool = False) -> None:
-    """Prints the line with which a command ends; torchelastic may then restart it only where that can help."""
+    """Print the line with which a command ends; torchelastic may then restart it only where that can help."""
     print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
     link = _end_of_attempts()
     if not restart and link is not None:
@@ -207,7 +199,7 @@ def print_error(line: str, code: int, restart: bool = False) -> None:
 
 
 def print_to_stderr(line: str) -> None:
-    """Prints a line to stderr, unless the reader of a pipe has closed it."""
+    """Print a line to stderr, unless the reader of a pipe has closed it."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:

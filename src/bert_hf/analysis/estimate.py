@@ -5,7 +5,6 @@ Parameters, FLOPs and the training state of a device are exact. Time is FLOPs ov
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -164,18 +163,16 @@ def activation_bytes(plan: Plan, rows: int) -> float:
 # ---- the run, from the options of pretrain.py
 
 
-def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
-    """Check the options of `estimate.py`."""
+def plan_run(
+    tokenizer_args, corpus_args, model_args, example_args, args, estimate_args: EstimateArguments
+) -> tuple[Plan, int]:
+    """Return the run, and the tokens of a prepared corpus that it trains on (0 without one). Nothing is built."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
-    trained_tokens(corpus_args, args)
-    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
-    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
+    corpus_tokens = trained_tokens(corpus_args, args)
 
-
-def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> BertConfig:
-    """Return the configuration of the model; nothing of it is built."""
+    # Model
     if model_args.model_name_or_path:
         config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
     else:
@@ -183,7 +180,32 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
     check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
-    return config
+
+    # Steps at each length
+    steps = args.max_steps
+    if steps <= 0:
+        per_row = sum(share * corpus_tokens_of_row(length) for length, share in example_args.lengths())
+        steps = max(1, round(args.num_train_epochs * corpus_tokens / per_row / estimate_args.global_batch))
+    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)
+    ends = [*(phase.end for phase in phases[:-1]), steps]
+    lengths = [phase.max_seq_length for phase in phases]
+
+    # Precision and device
+    bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
+    half = estimate_args.device != "cpu" or args.fp16 or bf16
+    device = find_device(estimate_args.device, half)
+    plan = Plan(
+        config,
+        device,
+        mfu=estimate_args.mfu or expected_mfu(config.hidden_size, device),
+        phases=tuple(zip(lengths, np.diff([0, *ends]).tolist(), strict=True)),
+        length=example_args.max_seq_length,
+        global_batch=estimate_args.global_batch,
+        micro_batch=args.per_device_train_batch_size,
+        masked=example_args.mlm_probability,
+        half=half,
+    )
+    return plan, corpus_tokens
 
 
 def trained_tokens(corpus_args, args) -> int:
@@ -196,26 +218,6 @@ def trained_tokens(corpus_args, args) -> int:
         remedy = "give it, or a folder made by prepare.py as --train_file"
         raise InputError("unknown run length", where="--max_steps", remedy=remedy)
     return 0
-
-
-def plan_run(config: BertConfig, corpus_tokens: float, example_args, args, estimate_args) -> Plan:
-    """Return the run: steps at each length, batch (the same on any number of devices), precision and device."""
-    batch = estimate_args.global_batch
-    steps = args.max_steps
-    if steps <= 0:
-        per_row = sum(share * corpus_tokens_of_row(length) for length, share in example_args.lengths())
-        steps = max(1, round(args.num_train_epochs * corpus_tokens / per_row / batch))
-    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)
-    ends = [*(phase.end for phase in phases[:-1]), steps]
-    lengths = [phase.max_seq_length for phase in phases]
-
-    bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
-    half = estimate_args.device != "cpu" or args.fp16 or bf16
-    device = find_device(estimate_args.device, half)
-    mfu = estimate_args.mfu or expected_mfu(config.hidden_size, device)
-    by_length = tuple(zip(lengths, np.diff([0, *ends]).tolist(), strict=True))
-    sizes = example_args.max_seq_length, batch, args.per_device_train_batch_size
-    return Plan(config, device, mfu, by_length, *sizes, example_args.mlm_probability, half)
 
 
 def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:

@@ -80,24 +80,19 @@ class FeatureExtractor:
 
     def states(self, texts: list[Encoding]) -> list[np.ndarray]:
         """Return (R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
-        counts = [len(text.ids) if self.pooling == "none" else 1 for text in texts]
-        ends = np.cumsum(counts)
-        states = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
 
-        def compute(numbers: list[int]) -> list[None]:
-            ids = [texts[number].ids for number in numbers]
-            segments = [texts[number].type_ids for number in numbers]
+        def compute(numbers: list[int]) -> list[list[np.ndarray]]:
+            batch = [texts[number] for number in numbers]
             pad: Any = self.tokenizer.pad_token_id
-            inputs = pad_inputs(ids, pad, self.model.device, segments)
+            segments = [text.type_ids for text in batch]
+            inputs = pad_inputs([text.ids for text in batch], pad, self.model.device, segments)
             hidden = self.model(**inputs, output_hidden_states=True).hidden_states  # (B, L, H) for each layer
-            for array, layer in zip(states, self.layers, strict=True):
-                pooled = pool(hidden[layer], inputs["attention_mask"], self.pooling).cpu().numpy()
-                for number, vectors in zip(numbers, pooled, strict=True):
-                    array[ends[number] - counts[number] : ends[number]] = vectors[: counts[number]]
-            return [None] * len(numbers)
+            mask = inputs["attention_mask"]
+            pooled = [pool(hidden[layer], mask, self.pooling).cpu().numpy() for layer in self.layers]
+            return [[states[row, : len(text.ids)] for states in pooled] for row, text in enumerate(batch)]
 
-        run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
-        return states
+        by_text = run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
+        return [np.concatenate(of_layer) for of_layer in zip(*by_text, strict=True)]
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -121,7 +116,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
-    """Load the network by stock `AutoModel`; return it and the settings that tell its features from others."""
+    """Load the network by stock `AutoModel`; return it, and what makes its features differ from others."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read

@@ -18,7 +18,6 @@ from bert_hf.analysis.probe_language import (
     read_held_out,
     read_minimal_pairs,
 )
-from bert_hf.analysis.study import Main
 from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.console import format_table
 from bert_hf.data.text.tokenization import load_tokenizer
@@ -55,13 +54,13 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     return Subject(where, model, random.to(model.device).eval(), tokenizer, missing)
 
 
-def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main) -> None:
-    """Run the chosen parts and write `probe.json` and `probe.txt`; `main`: of the recipe that fine-tunes."""
+def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path) -> None:
+    """Run the chosen parts and write `probe.json` and `probe.txt`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
     results: dict[str, Any] = {"checkpoint": subject.name, "notes": []}
-    for part, measure in _measures(probe_args, subject, folder, main).items():
+    for part, measure in _measures(probe_args, subject, folder).items():
         print(f"{part} …", flush=True)
         result = measure()
         if isinstance(result, str):
@@ -76,9 +75,7 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path, main: 
     print(f"\n{text}\nreport: {folder}", flush=True)
 
 
-def _measures(
-    probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main
-) -> dict[str, Callable[[], dict | str]]:
+def _measures(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict[str, Callable[[], dict | str]]:
     """Return a function for each chosen part: it measures, or says why that is not possible.
 
     All data are read here, before anything is computed, so that a bad line is found in the first seconds.
@@ -103,7 +100,7 @@ def _measures(
         fewest = prepare_folds(probe_args.train_file or [], probe_args.text_column, probe_args.label_column, folds)
         networks: Any = {"checkpoint": model.bert, "random": random.bert}
         measures["features"] = lambda: frozen_features(networks, tokenizer, folds, length)
-        measures["few_labels"] = lambda: few_labels(subject.name, folder, length, main)
+        measures["few_labels"] = lambda: few_labels(subject.name, folder, length)
         if fewest < FINE_TUNED:
             measures["few_labels"] = lambda: f"the folds have {fewest} training rows, fewer than {FINE_TUNED}"
 

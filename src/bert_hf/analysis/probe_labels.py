@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.analysis.features import FeatureExtractor
-from bert_hf.analysis.study import PARTS, Main, Study, json_lines, nested_order
+from bert_hf.analysis.study import PARTS, Study, json_lines, nested_order
 from bert_hf.analysis.study_report import collect, metric_names
 from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
@@ -113,7 +113,7 @@ def _score(model: Pipeline, inputs: np.ndarray, truth: np.ndarray) -> float:
 # ---- fine-tuning
 
 
-def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[str, Any]:
+def few_labels(checkpoint: str, folder: Path, length: int) -> dict[str, Any]:
     """Fine-tune the checkpoint, and its shape with random weights, on `FINE_TUNED` rows of each fold.
 
     Returns:
@@ -127,7 +127,7 @@ def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[s
         output_dir=str(folder / "few_labels"),
     )
     recipe_argv = ["--max_seq_length", str(length), "--max_steps", str(STEPS)]
-    study = Study(study_args, recipe_argv, main)
+    study = Study(study_args, recipe_argv)
     if study.run():
         return {}
 

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import gc
 import glob
-import importlib
 import io
 import itertools
 import json
@@ -40,7 +39,7 @@ from bert_hf.analysis.study_report import (
 from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.config.package_files import find_config
+from bert_hf.config.package_files import RECIPES, find_config, recipe_main
 from bert_hf.config.parser import expand_home, parse, yaml_entries
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
@@ -83,15 +82,6 @@ def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
     return ours, others
 
 
-def recipe_main(folder: Path, name: str) -> Main:
-    """Return `main` of a fine-tuning recipe in the folder of the recipes."""
-    names = sorted(path.stem for path in folder.glob("finetune_*.py"))
-    check_known(name, names, f"no fine-tuning recipe {name!r}", "--recipe")
-    if str(folder) not in sys.path:  # it is there where a recipe runs as a script
-        sys.path.append(str(folder))
-    return importlib.import_module(name).main
-
-
 # ---- what a study consists of
 
 
@@ -126,11 +116,13 @@ class Study:
 
     Args:
         recipe_argv: options that every cell's recipe gets.
-        main: of the recipe.
+        main: in place of the recipe's.
     """
 
-    def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main):
-        self.args, self.recipe_argv, self.main = study_args, recipe_argv, main
+    def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main | None = None):
+        names = sorted(path.stem for path in RECIPES.glob("finetune_*.py"))
+        check_known(study_args.recipe, names, f"no fine-tuning recipe {study_args.recipe!r}", "--recipe")
+        self.args, self.recipe_argv, self.main = study_args, recipe_argv, main or recipe_main(study_args.recipe)
         self.root = Path(study_args.output_dir)
         self.models = parse_models(study_args.models or [])
         self.folds = find_folds(study_args)

@@ -26,11 +26,7 @@ def shards_weights() -> bool:
 
 
 def cpu_threads() -> int:
-    """Return the threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
-
-    `accelerate launch` sets OMP_NUM_THREADS=1 if neither flag nor variable is given. Whether the user set it is read
-    from the launcher's environment (Linux); elsewhere, a "1" in a launched process counts as the launcher's.
-    """
+    """Return the threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS."""
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads is not None and threads.isdigit() and (not was_launched() or _user_set_threads()):
         return int(threads)
@@ -73,6 +69,7 @@ def was_launched() -> bool:
 
 
 def _user_set_threads() -> bool:
+    """Look for OMP_NUM_THREADS in the launcher's environment (Linux): `accelerate launch` sets it to 1 by itself."""
     try:
         environment = Path(f"/proc/{os.getppid()}/environ").read_bytes()
     except OSError:

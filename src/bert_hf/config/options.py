@@ -14,7 +14,7 @@ from bert_hf.errors import InputError
 
 
 class Limits(NamedTuple):
-    """Constraints of an option, checked by `parse`; see `option`."""
+    """Constraints of an option; see `option`."""
 
     range: str | None
     only_with: tuple[str, ...]
@@ -31,7 +31,7 @@ def option(
     only_with: str | tuple[str, ...] = (),
     not_with: str | tuple[str, ...] = (),
 ) -> Any:
-    """Declare an option: a dataclass field with its help text and the limits that `parse` checks.
+    """Declare an option: a dataclass field with its help text and its limits.
 
     Args:
         common: `--help` lists it; `--help all` lists all others, too.
@@ -59,19 +59,17 @@ def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
         yield each, next(declared, each.metadata)
 
 
-def check_range(name: str, value: Any, interval: str) -> None:
-    """Raise an `InputError` if a number, or one in a list of numbers, is outside an interval; NaN is in none."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
-    for number in value if isinstance(value, list) else [value]:
-        above = low <= number if interval[0] == "[" else low < number
-        below = number <= high if interval[-1] == "]" else number < high
-        if not (above and below):
-            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"must be in {interval}")
-
-
 def check_ranges(options: Any) -> None:
-    """Check the range of each option of a dataclass that was made in Python."""
+    """Raise an `InputError` if a number of these options, or one in a list, is outside its interval; NaN always is."""
     for each, declared in declarations(type(options)):
         value, limits = getattr(options, each.name), declared.get("limits")
-        if limits is not None and limits.range and value is not None:
-            check_range(each.name, value, limits.range)
+        if value is None or limits is None or not limits.range:
+            continue
+
+        interval = limits.range
+        low, high = (float(end) for end in interval[1:-1].split(","))
+        for number in value if isinstance(value, list) else [value]:
+            above = low <= number if interval[0] == "[" else low < number
+            below = number <= high if interval[-1] == "]" else number < high
+            if not (above and below):
+                raise InputError(f"{number} is out of range", where=f"--{each.name}", remedy=f"must be in {interval}")

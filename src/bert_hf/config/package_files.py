@@ -1,6 +1,9 @@
 """Finds the recipes and the configurations that come with the package, by name and from any directory."""
 
+import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_hf.errors import InputError, check_known
 
@@ -10,6 +13,14 @@ RECIPES = _ROOT / "recipes"
 CONFIGS = _ROOT / "configs"
 
 COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
+
+
+def recipe_main(name: str) -> Callable[[list[str]], int]:
+    """Return `main` of a recipe. It is loaded from its file: `evaluate` is also the name of a library."""
+    spec: Any = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    return recipe.main
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:

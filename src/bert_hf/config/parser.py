@@ -1,7 +1,7 @@
 """Fills the dataclasses of options from a YAML file and from the command line, which wins.
 
-An option is declared once, see options.py. `parse` also checks its declared limits: the interval of a number, and the
-other options without which, or with which, it has no effect.
+An option is declared once, see options.py, with its limits: the interval of a number, and the other options without
+which, or with which, it has no effect.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from transformers import HfArgumentParser
 
 from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
-from bert_hf.config.options import Limits, check_range, declarations
+from bert_hf.config.options import Limits, check_ranges, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
 
@@ -89,7 +89,7 @@ def parse(
     parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
     values, names = _read_values(parser, _words(argv), default_config)
 
-    _check_limits(parser, values, names)
+    _check_effects(parser, values, names)
     try:
         built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except ImportError as error:
@@ -100,6 +100,7 @@ def parse(
     except ValueError as error:
         raise InputError(str(error), where="arguments", remedy="fix the option") from None
     for each in built:
+        check_ranges(each)
         if hasattr(each, "from_command_line"):
             vars(each)["from_command_line"] = frozenset(names)
 
@@ -116,7 +117,7 @@ def parse(
 
 
 class _Parser(HfArgumentParser):
-    """argparse that raises `InputError`s and knows the declaration of each option."""
+    """argparse that raises `InputError`s and knows the limits of each option."""
 
     def __init__(self, classes: tuple[type, ...]):
         self.limits: dict[str, Limits] = {}
@@ -127,14 +128,11 @@ class _Parser(HfArgumentParser):
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
 
         # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag
+        refused = set().union(*(getattr(cls, "refused", ()) for cls in classes))  # they are not listed
         for action in self._actions:
             if isinstance(action, argparse._StoreFalseAction):
                 action.help = f"The same as --{action.dest} false."
                 action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
-
-        # Options that are always refused are not listed
-        refused = set().union(*(getattr(cls, "refused", ()) for cls in classes))
-        for action in self._actions:
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
 
@@ -199,10 +197,9 @@ def _read_values(
 
 
 def _read_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> argparse.Namespace:
-    """Return the values of a YAML file. Its entries are parsed one by one, so that an error has its line.
+    """Return the values of a YAML file, without those that options of the command line (`named`) replace.
 
-    Args:
-        named: options of the command line, which replace others of the file unless they are switched off.
+    Its entries are parsed one by one, so that an error has its line.
     """
     replacing = {name for name, value in named.items() if value is not False}
     values = argparse.Namespace()
@@ -253,14 +250,8 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
     return [] if node.tag.endswith(":null") else [f"--{name}={node.value}"]
 
 
-# ---- checks of declarations
-
-
-def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
-    """Check the range of each option, and that each option of the command line has an effect with all others.
-
-    (A YAML file serves many runs: options of it that have no effect are ignored.)
-    """
+def _check_effects(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
+    """Check that each option of the command line has an effect with all others; a YAML file serves many runs."""
 
     def applies(entry: str) -> bool:
         name, _, value = entry.partition("=")
@@ -269,18 +260,12 @@ def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, 
             return str(getattr(current, "value", current)) == value
         return current not in (None, False, parser.get_default(name))
 
-    for name, limits in parser.limits.items():
-        value = getattr(values, name)
-        if limits.range and value is not None:
-            check_range(name, value, limits.range)
-        if not named.get(name):
-            continue
-
-        for other in filter(applies, limits.not_with):
+    for name in filter(named.get, parser.limits):
+        for other in filter(applies, parser.limits[name].not_with):
             what = f"no effect with --{other.replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="use one or the other")
 
-        needed = limits.only_with
+        needed = parser.limits[name].only_with
         if needed and not any(map(applies, needed)):
             what = f"no effect without --{needed[0].replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")

@@ -1,7 +1,7 @@
 """Default precision (bf16 or fp32), by device features and model size.
 
 On a CPU the rule is a table (feature × hidden size) and never a timing, so that one command on one kind of machine is
-always the same run. `docs/speed.md` has the measurements behind the table; `benchmarks/precision.py` adds to them.
+always the same run (measurements: docs/speed.md, `benchmarks/precision.py`).
 """
 
 import dataclasses
@@ -76,13 +76,11 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
     if args.bf16 is not None:
         return None
 
-    choice = choose(args, hidden_size)
-    bf16, reason = choice
+    bf16, reason = new = choose(args, hidden_size)
     if recorded in ("bf16", "fp32"):
-        bf16 = recorded == "bf16"
-        reason = "kept from the run"
-        if bf16 != choice.bf16:
-            reason += f", a new run here would use {_name(choice.bf16)}: {choice.reason}"
+        bf16, reason = recorded == "bf16", "kept from the run"
+        if bf16 != new.bf16:
+            reason += f", a new run here would use {_name(new.bf16)}: {new.reason}"
 
     args.bf16 = bf16
     args.mixed_precision = "bf16" if bf16 else "no"  # for accelerate, when the Trainer is created

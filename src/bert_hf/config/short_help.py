@@ -104,8 +104,5 @@ def _value(field: Field, declared: Mapping[str, Any]) -> str:
         return {True: "true", False: "", None: "true|false"}[field.default]
     if field.default not in (None, -1):  # -1: not set
         return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
-    if choices and len(choices) < 20:
-        return choices
-    last = field.name.rpartition("_")[2]
-    word = last.upper() if last in ("column", "config", "dir", "file", "id", "name", "path") else "VALUE"
-    return ("N" if "int" in kind or "float" in kind else word) + (" ..." if "list" in kind else "")
+    word = "N" if "int" in kind or "float" in kind else field.name.rpartition("_")[2].upper()
+    return choices if 0 < len(choices) < 20 else word + (" ..." if "list" in kind else "")

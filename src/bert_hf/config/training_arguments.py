@@ -59,14 +59,12 @@ def defaults_of(kind: type) -> dict[str, Any]:
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
     """Raise an `InputError` for the first field that is rejected and does not have its default.
 
-    `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this. Those may have
-    another default, for example `logging_nan_inf_filter=True`; a value that is the default of `RunArguments` is good.
+    In Python, a Trainer may get stock `TrainingArguments`: a value is good that is their default or `RunArguments`'.
     """
-    own, ours = defaults_of(type(args)), defaults_of(RunArguments)
+    defaults = [defaults_of(type(args)), defaults_of(RunArguments)]
     for name, reason in refused.items():
-        value = getattr(args, name)
-        unset = [value == default or not (value or default) for default in (own[name], ours[name])]
-        if not any(unset):  # None, "" and [] all mean: not set
+        usual = [default[name] or None for default in defaults]  # None, "" and [] all mean: not set
+        if (getattr(args, name) or None) not in usual:
             what, _, remedy = reason.rpartition("; ")
             raise InputError(what, where=f"--{name}", remedy=remedy)
 
