@@ -215,16 +215,6 @@ def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
         make_study(argv, FakeRecipe()).run()
 
 
-def test_without_folds_another_data_file_is_an_error(tmp_path):
-    (tmp_path / "train.csv").write_text("text,label\none,a\n")
-    words = ["--train_file", str(tmp_path / "train.csv"), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
-    argv = [*MODELS, *words]
-    assert make_study(argv, FakeRecipe()).run() == 0
-    (tmp_path / "train.csv").write_text("text,label\none,b\n")
-    with pytest.raises(InputError, match="other files"):
-        make_study(argv, FakeRecipe()).run()
-
-
 @pytest.mark.parametrize(
     ("words", "changed"),
     [

@@ -126,18 +126,6 @@ def began_in(folder, name):
     return folder
 
 
-@pytest.mark.parametrize(("began", "units", "new"), [("bf16", "none", "fp32"), ("fp32", "amx_bf16", "bf16")])
-def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypatch, capsys, began, units, new):
-    on_a_cpu_with(monkeypatch, units)
-    args = asked(began_in(tmp_path / "run", began))
-    run.choose_precision(args, 768)
-    said = capsys.readouterr().out
-    assert said.startswith(f"precision: {began} (kept from the run, a new run here would use {new}: ")
-    assert said.count("\n") == 1
-    assert precision.precision_name(args) == began
-    assert args.mixed_precision == ("bf16" if began == "bf16" else "no")
-
-
 def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path, monkeypatch, capsys):
     on_a_cpu_with(monkeypatch, "none")
     args = asked(began_in(tmp_path / "run", "bf16"), overwrite_output_dir=True)

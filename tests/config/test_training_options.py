@@ -122,11 +122,6 @@ def test_epochs_decide_the_steps(tmp_path, tokenizer):
     assert twice == pytest.approx(2 * once, abs=1)
 
 
-def test_hours_end_a_run(tmp_path, tokenizer, capsys):
-    assert trained(tmp_path, tokenizer, steps=-1, max_hours=1e-6).state.global_step == 1
-    assert "time limit (--max_hours 1e-06) reached" in capsys.readouterr().out
-
-
 def test_in_a_program_hours_count_from_the_training(tmp_path, tokenizer, monkeypatch):
     monkeypatch.setattr(preemption, "_began", preemption._began - 7200)
     assert trained(tmp_path, tokenizer, steps=3, max_hours=1).state.global_step == 3
@@ -240,12 +235,6 @@ def test_bert_linear(tmp_path, tokenizer):
     seen = Seen()
     trained(tmp_path, tokenizer, 4, seen, lr_scheduler_type="bert_linear", warmup_steps=2)
     assert seen.rates == pytest.approx([0.0, 0.5e-4, 0.5e-4, 0.25e-4])
-
-
-def test_the_default_warm_up_is_one_percent_of_the_run(tmp_path):
-    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, max_steps=1000)
-    assert args.get_warmup_steps(1000) == 10
-    assert args.get_warmup_steps(1_000_000) == 10_000  # the paper's
 
 
 def evaluated_at(trainer):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.recipe_runs import ROOT, cut_off, recipe, write_inputs
+from helpers.recipe_runs import cut_off, recipe, write_inputs
 
 from bert_hf import PreTrainer
 from bert_hf.config import precision
@@ -52,16 +52,3 @@ def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
     assert json.loads((place / "pretrained/run.json").read_text())["identity"]["precision"] == "bf16"
     assert pretrain(place, "--bf16", "false") == 2  # another run
     assert "precision" in capsys.readouterr().err
-
-
-def test_fine_tuning_goes_by_the_rule_too(place, monkeypatch, capsys):
-    bf16_units(monkeypatch, "avx512_bf16")
-    words = [
-        "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--max_seq_length", "32", "--max_steps", "2",
-        "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"),
-        "--model_name_or_path", str(place / "pretrained"),
-        "--disable_tqdm", "true", "--use_cpu", "--output_dir", str(place / "spam"),
-    ]  # fmt: skip
-    assert recipe("finetune_classification")(words) == 0
-    assert LINE in capsys.readouterr().out
-    assert json.loads((place / "spam/run.json").read_text())["identity"]["precision"] == "bf16"

@@ -198,16 +198,6 @@ def test_the_data_have_a_seed_of_their_own(place, monkeypatch):
     assert (identity["seed"], identity["data_seed"]) == (5, 6)
 
 
-@pytest.mark.parametrize(
-    ("words", "trains"), [([], "adamw_torch_fused"), (["--optim", "adagrad"], "adagrad"),
-                          (["--optim", "bert_adam"], "bert_adam")],
-)  # fmt: skip
-def test_the_record_names_what_trained(place, words, trains):
-    assert pretrain(place, trains, "--max_steps", "2", *words) == 0
-    identity = json.loads((place / trains / "run.json").read_text())["identity"]
-    assert identity["optimizer"]["name"] == trains
-
-
 def test_fine_tuning_predicts_and_is_evaluated_again(place, whole, capsys):
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
