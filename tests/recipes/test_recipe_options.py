@@ -50,15 +50,14 @@ def whole(place):
     return metrics(place, "whole")
 
 
-def evaluate(place, output):
+def evaluate(place, output, *words):
     """Evaluates the run "whole" and writes into another folder."""
-    return recipe("pretrain")(
-        [
-            "--model_name_or_path", str(place / "whole"), "--do_eval", "--train_file", str(place / "text.txt"),
-            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--bf16", "false", "--use_cpu",
-            "--output_dir", str(place / output),
-        ]
-    )  # fmt: skip
+    named = ["--model_name_or_path", str(place / "whole"), "--output_dir", str(place / output)]
+    return recipe("pretrain")([*named, "--cache_dir", str(place / "cache"), "--bf16", "false", "--use_cpu", *words])
+
+
+def split_off(place):
+    return ["--do_eval", "--train_file", str(place / "text.txt"), "--validation_split_percentage", "20"]
 
 
 def files(folder):
@@ -75,7 +74,7 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
         assert evaluated[name] == pytest.approx(whole[1][name], rel=1e-6)
 
     # A checkpoint that is named, and its results elsewhere
-    assert evaluate(place, "elsewhere") == 0
+    assert evaluate(place, "elsewhere", *split_off(place)) == 0
     assert [path.name for path in (place / "elsewhere").iterdir()] == ["eval_results.json"]
     assert json.loads(files(place / "elsewhere")["eval_results.json"])["eval_mlm_loss"] == evaluated["eval_mlm_loss"]
     assert json.loads(after["tokenizer_config.json"])["model_max_length"] == 64  # positions of the model
@@ -93,24 +92,9 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
 def test_held_out_text_may_be_the_only_text_of_an_evaluation(place, whole, tmp_path):
     (tmp_path / "other.txt").write_text("\n\n".join(f"This is text {n}.\nIt goes on.\nIt ends." for n in range(20)))
     results = []
+    held_out = ["--validation_file", str(tmp_path / "other.txt")]
     for words in (["--do_eval"], ["--do_train", "false"], ["--do_eval", "--train_file", str(place / "text.txt")]):
-        given = [
-            "--model_name_or_path",
-            str(place / "whole"),
-            "--validation_file",
-            str(tmp_path / "other.txt"),
-            *words,
-        ]
-        own = [
-            "--cache_dir",
-            str(place / "cache"),
-            "--output_dir",
-            str(tmp_path / "out"),
-            "--bf16",
-            "false",
-            "--use_cpu",
-        ]
-        assert recipe("pretrain")([*given, *own]) == 0
+        assert evaluate(place, tmp_path / "out", *held_out, *words) == 0
         results.append(json.loads((tmp_path / "out/eval_results.json").read_text())["eval_mlm_loss"])
         shutil.rmtree(tmp_path / "out")
     assert results[0] == results[1] == results[2]
@@ -121,7 +105,7 @@ def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     assert "nothing: no finished run to evaluate" in capsys.readouterr().err
     (place / "other").mkdir()
     (place / "other/run.json").write_bytes(files(place / "whole")["run.json"])
-    assert evaluate(place, "other") == 2
+    assert evaluate(place, "other", *split_off(place)) == 2
     assert "other: the output folder contains another run" in capsys.readouterr().err
 
 

@@ -28,19 +28,12 @@ LossAndGradient = tuple[float, dict[str, Tensor]]
 
 @dataclass
 class FastPathCheck:
-    """Choose the path of a run with its first batch.
+    """Choose the path of a run with its first batch."""
 
-    Args:
-        mode: `auto` compares; `on` and `off` choose.
-        losses_of: the losses of a batch, computed as the run does.
-        gather: collects an object from each rank; all ranks take the same path.
-        half: matrix products have 16 bits.
-    """
-
-    mode: str
-    losses_of: LossFunction
-    gather: Callable[[object], list]
-    half: bool
+    mode: str  # auto compares; on and off choose
+    losses_of: LossFunction  # computed as the run does
+    gather: Callable[[object], list]  # collects an object from each rank; all ranks take the same path
+    half: bool  # matrix products have 16 bits
     is_due: bool = True
 
     def choose(self, model: nn.Module, inputs: dict) -> None:
@@ -84,11 +77,11 @@ def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict,
 def _small_network(model: BertForPreTraining) -> BertForPreTraining:
     """Return a network of the model's sizes with few layers, on the plain path.
 
-    It attends as strongly as a trained one. Nothing is dropped, but the kernels of dropout run if the model has it.
+    Nothing is dropped, but the kernels of dropout run if the model has it.
     """
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = min(_LAYERS, config.num_hidden_layers)
-    config.initializer_range = config.hidden_size**-0.5
+    config.initializer_range = config.hidden_size**-0.5  # it attends as strongly as a trained one
     config.hidden_dropout_prob = DROP_NOTHING if config.hidden_dropout_prob else 0.0
     config.attention_probs_dropout_prob = 0.0
 

@@ -103,12 +103,6 @@ class BertSelfAttention(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        if config.hidden_size % config.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {config.hidden_size} is not a multiple of "
-                f"num_attention_heads {config.num_attention_heads}"
-            )
-
         self.config = config
         self.head_size = config.hidden_size // config.num_attention_heads
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
@@ -445,13 +439,9 @@ class BertForPreTraining(BertPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     def compile_layers(self, **options) -> None:
-        """Compile the layers for training without padding: two graphs for batches of any number of tokens.
+        """Compile what trains without padding: two graphs for the layers, and one for the loss of the masked tokens.
 
-        And the loss of the masked tokens, a third one, which takes half the time. Evaluation, and the plain path, are
-        computed as before.
-
-        Args:
-            options: of `torch.compile`.
+        Evaluation, and the plain path, are computed as before. `options` are those of `torch.compile`.
         """
         # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
         torch._dynamo.config.specialize_float = True
@@ -529,12 +519,7 @@ class BertForPreTraining(BertPreTrainedModel):
         unpadded: UnpaddedBatch | None,
         **inputs,
     ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
-        """Run the encoder, without padding if the batch is `unpadded`.
-
-        Returns:
-            Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked
-            for, the hidden states and attentions of each layer.
-        """
+        """Return hidden states (B, L, H) or (M, H), the pooler's (B, H), and those of all layers where asked for."""
         if input_ids is not None and unpadded is not None:
             masked, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)
             return masked, self.bert.pooler(first), None, None
