@@ -2,7 +2,6 @@
 
 import ast
 import gzip
-import importlib.util
 import json
 import lzma
 import re
@@ -21,6 +20,7 @@ from transformers import BertForSequenceClassification, TrainingArguments
 import bert_hf
 from bert_hf import BertForPreTraining, train_tokenizer
 from bert_hf.config.commands import COMMANDS
+from bert_hf.config.package_files import recipe_main
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.finetuning import onnx_export
@@ -78,12 +78,7 @@ def commands() -> list:
     return parameters
 
 
-@lru_cache
-def recipe(path: str):
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+main_of = lru_cache(recipe_main)
 
 
 # ---- a reader's folder
@@ -255,7 +250,7 @@ def test_recipe_commands_pass_their_check(command, reader, monkeypatch, capsys):
 
     monkeypatch.chdir(reader)
     monkeypatch.setattr(onnx_export, "_PACKAGES", ())
-    code = recipe(script).main([*flags, "--check", "true"])
+    code = main_of(Path(script).stem)([*flags, "--check", "true"])
     line = capsys.readouterr().err
     place = line.removeprefix("error: ").partition(": ")[0]
     unreachable = place in [word for word in flags if "://" in word]
@@ -285,7 +280,7 @@ def test_python_examples_run(block, reader, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", reader / "cache")
     if "onnxruntime" in code:
         pytest.importorskip("onnxruntime")
-        recipe("recipes/export.py").main(["runs/spam-messages", "--output_dir", "runs/spam-onnx"])
+        main_of("export")(["runs/spam-messages", "--output_dir", "runs/spam-onnx"])
     if "gradio" in code:
         pytest.skip("starts a server")
     names = {}

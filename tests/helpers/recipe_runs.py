@@ -1,27 +1,21 @@
 """Recipes called in this process, on a tiny model."""
 
 import contextlib
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from transformers import TrainerCallback
 
-ROOT = Path(__file__).parents[2]
+from bert_hf.config import package_files
 
+ROOT = Path(__file__).parents[2]
+recipe = package_files.recipe_main
 
 TINY = {
     "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 64, "max_position_embeddings": 64, "vocab_size": 30522,
 }  # fmt: skip
-
-
-def recipe(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"recipes/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
 
 
 def intercept(patch: pytest.MonkeyPatch, trainer_class: type, action) -> None:

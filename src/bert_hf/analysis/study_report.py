@@ -76,7 +76,7 @@ def collect(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
     columns = [prefix_of(cells) + metric, *(f"{name}_{metric}" for name in baseline_names(cells))]
     scores = []
     for column in (name for name in columns if name in cells):
-        values = cells[[*place, column]].set_axis(["name", *place[1:], "value"], axis="columns")
+        values: Any = cells[[*place, column]].set_axis(["name", *place[1:], "value"], axis="columns")
         if column.startswith(_BASELINE):
             baseline = column.removesuffix(f"_{metric}")
             values = values.dropna().drop_duplicates(["name", *place[1:]])
@@ -98,7 +98,7 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
     """
     from scipy.stats import t
 
-    means = [scores.groupby("fold")["value"].mean() for scores in (values, reference)]
+    means: list[Any] = [scores.groupby("fold")["value"].mean() for scores in (values, reference)]
     differences = (means[0] - means[1]).dropna()
     count = len(differences)
     half = math.nan
@@ -138,7 +138,7 @@ def _table(scores: pd.DataFrame, reference: str | None) -> list[str]:
             if name == reference:
                 cells += ["", "", ""]
             elif compares:
-                mean, half, higher, folds = paired_difference(own, of_size[of_size["name"] == reference])
+                mean, half, higher, folds = paired_difference(own, of_size.query("name == @reference"))
                 interval = "–" if folds == 1 else f"{mean - half:+.4f} to {mean + half:+.4f}"
                 cells += [f"{mean:+.4f}", interval, f"{higher} of {folds}"]
             rows.append(cells)
@@ -161,7 +161,7 @@ def draw(scores: dict[str, pd.DataFrame], path: Path) -> None:
     for panel, (title, one) in zip(panels, scores.items(), strict=True):
         sizes = list(map(_size, one["train_size"].unique()))
         for number, (name, own) in enumerate(one.groupby("name", sort=False)):
-            by_size = own.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
+            by_size: Any = own.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
             line = "--" if str(name).startswith(_BASELINE) else "-"
             beside = [place + 0.05 * number for place in range(len(sizes))]  # error bars do not hide each other
             errors = by_size["std"].fillna(0.0)
