@@ -110,4 +110,6 @@ def make_study(argv: list[str], recipe: FakeRecipe) -> Study:
     ours, recipe_argv = split_argv(argv)
     options = parse((StudyArguments,), ours)
     assert options is not None
-    return Study(options[0], recipe_argv, recipe)
+    study = Study(options[0], recipe_argv)
+    study.main = recipe
+    return study

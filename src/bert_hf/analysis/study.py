@@ -18,7 +18,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -61,8 +61,6 @@ _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "
 _INPUTS = ("config", "train_file", "validation_file", "test_file", "data_dir", "dataset_name")  # files or folders
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
-
-Main = Callable[[list[str]], int]  # a recipe's `main`
 
 
 def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -116,13 +114,12 @@ class Study:
 
     Args:
         recipe_argv: options that every cell's recipe gets.
-        main: in place of the recipe's.
     """
 
-    def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main | None = None):
+    def __init__(self, study_args: StudyArguments, recipe_argv: list[str]):
         names = sorted(path.stem for path in RECIPES.glob("finetune_*.py"))
         check_known(study_args.recipe, names, f"no fine-tuning recipe {study_args.recipe!r}", "--recipe")
-        self.args, self.recipe_argv, self.main = study_args, recipe_argv, main or recipe_main(study_args.recipe)
+        self.args, self.recipe_argv, self.main = study_args, recipe_argv, recipe_main(study_args.recipe)
         self.root = Path(study_args.output_dir)
         self.models = parse_models(study_args.models or [])
         self.folds = find_folds(study_args)
