@@ -66,11 +66,12 @@ class TwoWordModel(nn.Module):
     def __init__(self, ids, size):
         super().__init__()
         self.w0, self.w1, self.w2, self.size = *ids, size
-        self.cls = SimpleNamespace(predictions=self.predictions)
+        self.cls = SimpleNamespace(predictions=self.predictions, seq_relationship=lambda pooled: pooled.expand(-1, 2))
 
-    def bert(self, input_ids, attention_mask):
+    def bert(self, input_ids, attention_mask, token_type_ids):
         there = ((input_ids == self.w1) & attention_mask.bool()).any(1)
-        return (there.float()[:, None, None].expand(*input_ids.shape, 1),)
+        states = there.float()[:, None, None].expand(*input_ids.shape, 1)
+        return states, states[:, 0]
 
     def predictions(self, states):
         chances = torch.full((len(states), self.size), 1e-30)
@@ -95,7 +96,7 @@ def test_masked_copies_of_words_in_pieces():
     continues = np.zeros(30, bool)
     continues[[11, 12]] = True
     copies = mask_each_position([CLS, 10, 11, 12, 20, SEP], continues, MASK)
-    assert [(row.tolist(), position) for row, position in copies] == [
+    assert [(each.input_ids.tolist(), each.labels.argmax()) for each in copies] == [
         ([CLS, MASK, MASK, MASK, 20, SEP], 1),
         ([CLS, 10, MASK, MASK, 20, SEP], 2),
         ([CLS, 10, 11, MASK, 20, SEP], 3),

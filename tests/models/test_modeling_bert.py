@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 import transformers
+from helpers.batches import ragged_batch
 from tiny import tiny_config
 from transformers import pipeline
 
@@ -29,20 +30,8 @@ def randomised(model):
     return model.eval()
 
 
-def batch(config, rows=4, length=16):
-    torch.manual_seed(2)
-    ids = torch.randint(5, config.vocab_size, (rows, length))
-    mask = torch.ones_like(ids)
-    for row in range(1, rows):
-        mask[row, length - 3 * row :] = 0
-    labels = torch.where((torch.rand(rows, length) < 0.3) & mask.bool(), ids, -100)
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "token_type_ids": (torch.arange(length) > 6).long().expand(rows, length),
-        "labels": labels,
-        "next_sentence_label": torch.arange(rows) % 2,
-    }
+def batch(config):
+    return {name: value for name, value in ragged_batch(config).items() if not name.endswith("_positions")}
 
 
 def positions(labels):
@@ -163,7 +152,7 @@ def test_hidden_states_and_attentions_can_be_asked_for(config):
     config._attn_implementation = "eager"
     outputs = BertForPreTraining(config)(**batch(config), output_hidden_states=True, output_attentions=True)
     assert len(outputs.hidden_states) == config.num_hidden_layers + 1
-    assert outputs.attentions[0].shape == (4, config.num_attention_heads, 16, 16)
+    assert outputs.attentions[0].shape == (6, config.num_attention_heads, 24, 24)
 
 
 def test_a_decoder_is_refused():

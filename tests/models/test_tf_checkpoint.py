@@ -105,14 +105,6 @@ def test_each_fault_has_its_line(copied, capsys):
     assert "go up to 19" in line(config, config.read_bytes().replace(b'vocab_size": 20', b'vocab_size": 19'))
 
 
-def test_a_size_that_contradicts_the_shape_is_refused():
-    bundle = TensorBundle(PREFIX)
-    name = b"cls/predictions/output_bias"
-    bundle._entries[name] = bundle._entries[name]._replace(size=76)
-    with pytest.raises(InputError, match="76 bytes contradict"):
-        bundle.read(name.decode())
-
-
 def rename(monkeypatch, name: bytes, other: bytes) -> None:
     """Lets the variables of the checkpoint have other names."""
     read_block = TensorBundle._read_block

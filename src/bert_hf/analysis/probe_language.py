@@ -1,6 +1,7 @@
 """Measures the pre-training heads: masked words with and without context, next sentences, and grammar (BLiMP)."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ class Example(NamedTuple):
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     labels: np.ndarray
-    next_sentence_label: int
+    next_sentence_label: int = 0
 
 
 @dataclass
@@ -62,7 +63,7 @@ def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: 
 
 
 class Outputs(NamedTuple):
-    """The outputs of one pass over N examples with M predicted tokens."""
+    """The outputs of one pass over N examples with M predicted tokens, in the order of the examples."""
 
     targets: np.ndarray  # (M,) the tokens to predict
     losses: np.ndarray  # (M,) nats
@@ -71,29 +72,27 @@ class Outputs(NamedTuple):
 
 
 def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: PreTrainedTokenizerBase) -> Outputs:
-    """Return the outputs of one pass over the examples; predicted tokens in the order of the batches."""
-    batches = []
+    """Return the outputs of one pass over the examples."""
     pad: Any = tokenizer.pad_token_id
 
-    def compute(batch: list[int]) -> np.ndarray:
+    def compute(batch: list[int]) -> Iterable[tuple[torch.Tensor, ...]]:
         rows = [examples[row] for row in batch]
         labels = pad_rows([row.labels for row in rows], IGNORE_INDEX).to(model.device)
-        ids, segments = [row.input_ids for row in rows], [row.token_type_ids for row in rows]
-        inputs = pad_inputs(ids, pad, model.device, segments)
-        states, pooled = model.bert(**inputs)[:2]
+        segments = [row.token_type_ids for row in rows]
+        states, pooled = model.bert(**pad_inputs([row.input_ids for row in rows], pad, model.device, segments))[:2]
 
         predicted = labels != IGNORE_INDEX
-        logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
-        losses = cross_entropy(logits, labels[predicted], reduction="none")
-        correct = logits.argmax(-1) == labels[predicted]
-        batches.append((labels[predicted], losses, correct))
-
+        targets = labels[predicted]
+        logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head only on predicted positions
+        losses = cross_entropy(logits, targets, reduction="none")
         scores = model.cls.seq_relationship(pooled).float()
-        return (scores[:, 0] - scores[:, 1]).cpu().numpy()
 
-    following = run_by_length([len(example.input_ids) for example in examples], compute, tokens=_TOKENS_PER_BATCH)
-    targets, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*batches, strict=True))
-    return Outputs(targets, losses, correct, np.array(following, np.float64))
+        counts = predicted.sum(1).tolist()
+        by_token = (x.split(counts) for x in (targets, losses, logits.argmax(-1) == targets))
+        return zip(*by_token, (scores[:, 0] - scores[:, 1]).split(1), strict=True)
+
+    outputs = run_by_length([len(example.input_ids) for example in examples], compute, tokens=_TOKENS_PER_BATCH)
+    return Outputs(*(torch.cat(parts).cpu().numpy() for parts in zip(*outputs, strict=True)))
 
 
 # ---- masked language model
@@ -204,27 +203,26 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     return chosen
 
 
-def mask_each_position(ids: list[int], continues: np.ndarray, mask: int) -> list[tuple[np.ndarray, int]]:
-    """Return a copy of a sentence for each of its tokens, with the position that is predicted in it.
+def mask_each_position(ids: list[int], continues: np.ndarray, mask: int) -> Iterator[Example]:
+    """Yield an example for each token of a sentence, in which it is predicted.
 
     The later pieces of the same word are masked, too (PLL-word-l2r, Kauf & Ivanova 2023): else the pieces of a word
     give each other away.
 
-        [CLS] a ##b c [SEP]   →   [CLS] M M c [SEP], 1 · [CLS] a M c [SEP], 2 · [CLS] a ##b M [SEP], 3
+        [CLS] a ##b c [SEP]   →   [CLS] M M c [SEP] for a · [CLS] a M c [SEP] for ##b · [CLS] a ##b M [SEP] for c
 
     Args:
         ids: with [CLS] first and [SEP] last, which are not scored.
         continues: (V,) bool, which tokens continue the word of the token before.
     """
-    copies = []
     for position in range(1, len(ids) - 1):
         end = position + 1
         while end < len(ids) - 1 and continues[ids[end]]:
             end += 1
-        row = np.array(ids)
+        row, labels = np.array(ids), np.full(len(ids), IGNORE_INDEX)
         row[position:end] = mask
-        copies.append((row, position))
-    return copies
+        labels[position] = ids[position]
+        yield Example(row, np.zeros_like(row), labels)
 
 
 def pseudo_log_likelihoods(
@@ -233,27 +231,13 @@ def pseudo_log_likelihoods(
     """Return (N,) the pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
     continues = ~starts_word(tokenizer)
     continues[tokenizer.all_special_ids] = False
-    mask, pad = (tokenizer.mask_token_id, tokenizer.pad_token_id)
+    mask: Any = tokenizer.mask_token_id
     encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
-    copies = [
-        (row, position, number, ids[position])
-        for number, ids in enumerate(encoded)
-        for row, position in mask_each_position(ids, continues, mask)  # pyright: ignore[reportArgumentType]
-    ]
+    examples = [list(mask_each_position(ids, continues, mask)) for ids in encoded]
 
-    def compute(batch: list[int]) -> np.ndarray:
-        rows, positions, _, targets = zip(*(copies[number] for number in batch), strict=True)
-        states = model.bert(**pad_inputs(rows, pad, model.device))[0]  # pyright: ignore[reportArgumentType]
-        numbers = torch.arange(len(batch), device=model.device)
-        logits = model.cls.predictions(states[numbers, torch.tensor(positions, device=model.device)]).float()
-
-        wanted = torch.tensor(targets, device=model.device)
-        log_probabilities = logits.log_softmax(-1)[numbers, wanted]
-        return log_probabilities.double().cpu().numpy()
-
-    log_probabilities = run_by_length([len(row) for row, *_ in copies], compute, tokens=_TOKENS_PER_BATCH)
-    owners = [owner for _, _, owner, _ in copies]
-    return np.bincount(owners, log_probabilities, minlength=len(sentences))
+    losses = outputs_of(model, [example for of_sentence in examples for example in of_sentence], tokenizer).losses
+    owners = np.repeat(np.arange(len(sentences)), [len(of_sentence) for of_sentence in examples])
+    return -np.bincount(owners, losses, minlength=len(sentences))
 
 
 def minimal_pairs(

@@ -32,7 +32,6 @@ class _Entry(NamedTuple):
     shape: tuple[int, ...]
     shard: int
     offset: int
-    size: int
     crc: int
     slices: tuple[_Extents, ...]  # of a partitioned variable, whose parts have entries of their own
 
@@ -85,11 +84,8 @@ class TensorBundle:
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
         end = offset + size
-        kind, crc = struct.unpack_from("<BI", content, end)
-        if _masked(crc32c(content[offset : end + 1])) != crc:
+        if _masked(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
             raise self._damaged("wrong checksum")
-        if kind != 0:
-            raise self._damaged("a compressed index, which TensorFlow does not write")
 
         restarts = struct.unpack_from("<I", content, end - 4)[0]
         size -= 4 + 4 * restarts
@@ -105,13 +101,9 @@ class TensorBundle:
     def _read_entry(self, name: str, entry: _Entry) -> np.ndarray:
         if entry.dtype not in _DTYPES:
             raise self._damaged(f"{name!r} is of the unsupported type {entry.dtype}")
-        dtype, count = np.dtype(_DTYPES[entry.dtype]), math.prod(entry.shape)
-        if entry.size != count * dtype.itemsize:
-            raise self._damaged(f"{name!r}: {entry.size} bytes contradict its shape and type")
-
         file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
         check_input_file(file, "copy all files of the checkpoint")
-        values = np.fromfile(file, dtype, count, offset=entry.offset)
+        values = np.fromfile(file, _DTYPES[entry.dtype], math.prod(entry.shape), offset=entry.offset)
         if _masked(crc32c(values.data)) != entry.crc:
             raise InputError(f"truncated, or wrong checksum of {name!r}", where=file, remedy="copy the file again")
         values = values.reshape(entry.shape)
@@ -164,5 +156,5 @@ def _parse_entry(message: bytes) -> _Entry:
             slices.append(tuple((extent.get(1, 0), extent.get(2, 0)) for extent in extents))
         else:
             numbers[number] = value
-    shard, offset, size, crc = (numbers.get(number, 0) for number in (3, 4, 5, 6))
-    return _Entry(numbers[1], tuple(dims), shard, offset, size, crc, tuple(slices))
+    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))
+    return _Entry(numbers[1], tuple(dims), shard, offset, crc, tuple(slices))
