@@ -151,12 +151,6 @@ def test_a_run_is_another_one_with_another_threshold_or_number_of_spans(place, c
         assert "contains another run" in capsys.readouterr().err
 
 
-def test_the_best_f1_may_decide(place, capsys):
-    words = [*files_of(place, "2"), "--metric_for_best_model", "best_f1"]
-    assert fine_tune(place, "by-best-f1", *words) == 0
-    assert "the best best_f1 on 12 validation rows decides" in capsys.readouterr().out
-
-
 def test_answering_is_without_dropout_and_leaves_the_mode(place):
     torch.manual_seed(0)
     model = AutoModelForQuestionAnswering.from_pretrained(

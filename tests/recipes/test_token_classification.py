@@ -162,8 +162,3 @@ def test_two_layers_have_no_last_four(tmp_path, capsys):
     assert tune(tmp_path, "refused", *FEATURE_BASED) == 2
     assert "error: --feature_based weighted_last_4: the model has 2 layers; choose" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
-
-
-def test_check_reads_the_rows(place, capsys):
-    assert tune(place, "refused", "--check", "true") == 0
-    assert "train: 60 sentences; labels O, B-person, I-person, B-place" in capsys.readouterr().out
