@@ -8,17 +8,9 @@ Option classes are in the modules `*_arguments.py` beside this one. A class that
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, field, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_hf.errors import InputError
-
-
-class Limits(NamedTuple):
-    """Constraints of an option; see `option`."""
-
-    range: str | None
-    only_with: tuple[str, ...]
-    not_with: tuple[str, ...]
 
 
 def option(
@@ -40,15 +32,12 @@ def option(
             that it needs "optim=muon".
         not_with: it has no effect with any of these.
     """
-    metadata: dict[str, Any] = {"help": help.replace("%", "%%"), "common": common}
+    metadata: dict[str, Any] = {"help": help.replace("%", "%%"), "common": common, "range": range}
     if choices:
         metadata["choices"] = choices
-    metadata["limits"] = Limits(range, _tuple(only_with), _tuple(not_with))
+    for name, others in (("only_with", only_with), ("not_with", not_with)):
+        metadata[name] = (others,) if isinstance(others, str) else others
     return field(default=default, metadata=metadata)
-
-
-def _tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
 
 
 def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
@@ -62,11 +51,10 @@ def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
 def check_ranges(options: Any) -> None:
     """Raise an `InputError` if a number of these options, or one in a list, is outside its interval; NaN always is."""
     for each, declared in declarations(type(options)):
-        value, limits = getattr(options, each.name), declared.get("limits")
-        if value is None or limits is None or not limits.range:
+        value, interval = getattr(options, each.name), declared.get("range")
+        if value is None or interval is None:
             continue
 
-        interval = limits.range
         low, high = (float(end) for end in interval[1:-1].split(","))
         for number in value if isinstance(value, list) else [value]:
             above = low <= number if interval[0] == "[" else low < number

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVarTuple, cast
@@ -19,7 +19,7 @@ from transformers import HfArgumentParser
 
 from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
-from bert_hf.config.options import Limits, check_ranges, declarations
+from bert_hf.config.options import check_ranges, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
 
@@ -89,7 +89,8 @@ def parse(
     parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
     values, names = _read_values(parser, _words(argv), default_config)
 
-    _check_effects(parser, values, names)
+    declared = {field.name: each for cls in classes for field, each in declarations(cls) if names.get(field.name)}
+    _check_effects(parser, values, declared)
     try:
         built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except ImportError as error:
@@ -117,10 +118,9 @@ def parse(
 
 
 class _Parser(HfArgumentParser):
-    """argparse that raises `InputError`s and knows the limits of each option."""
+    """argparse that raises `InputError`s."""
 
     def __init__(self, classes: tuple[type, ...]):
-        self.limits: dict[str, Limits] = {}
         for cls in classes:
             for field, declared in declarations(cls):
                 field.metadata = declared  # pyright: ignore[reportAttributeAccessIssue] - the parent class reads it there
@@ -136,12 +136,9 @@ class _Parser(HfArgumentParser):
             if action.dest in refused:
                 action.help = argparse.SUPPRESS
 
-    def add_argument(self, *names, limits: Limits | None = None, common: bool = True, **kwargs) -> argparse.Action:
-        """Add an option; the parent class hands the whole metadata of a field over."""
-        action = super().add_argument(*names, **kwargs)
-        if limits is not None:
-            self.limits[action.dest] = limits
-        return action
+    def add_argument(self, *names, common=True, range=None, only_with=(), not_with=(), **kwargs) -> argparse.Action:
+        """Add an option; the parent class hands the whole declaration of a field over."""
+        return super().add_argument(*names, **kwargs)
 
     def error(self, message: str):
         message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message)  # one of its two names
@@ -250,8 +247,11 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
     return [] if node.tag.endswith(":null") else [f"--{name}={node.value}"]
 
 
-def _check_effects(parser: _Parser, values: argparse.Namespace, named: dict[str, Any]) -> None:
-    """Check that each option of the command line has an effect with all others; a YAML file serves many runs."""
+def _check_effects(parser: _Parser, values: argparse.Namespace, named: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that each option of the command line (name → declaration) has an effect with all others.
+
+    (A YAML file serves many runs: options of it that have no effect are ignored.)
+    """
 
     def applies(entry: str) -> bool:
         name, _, value = entry.partition("=")
@@ -260,12 +260,12 @@ def _check_effects(parser: _Parser, values: argparse.Namespace, named: dict[str,
             return str(getattr(current, "value", current)) == value
         return current not in (None, False, parser.get_default(name))
 
-    for name in filter(named.get, parser.limits):
-        for other in filter(applies, parser.limits[name].not_with):
+    for name, declared in named.items():
+        for other in filter(applies, declared.get("not_with", ())):
             what = f"no effect with --{other.replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="use one or the other")
 
-        needed = parser.limits[name].only_with
+        needed = declared.get("only_with", ())
         if needed and not any(map(applies, needed)):
             what = f"no effect without --{needed[0].replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")
