@@ -55,16 +55,14 @@ class UnpaddedBertModel(BertModel):
 
         On a GPU it has to be without `token_positions` and `layout`, which `add_layout` computes.
         """
-        batch = None
-        tokens = torch.empty(0, dtype=torch.int64) if token_positions is None else token_positions
-        searched = self.device.type == "cpu" and not torch.compiler.is_compiling()
-        if attention_mask is not None and attention_mask.dim() == 2 and (searched or layout is not None):
-            if searched:
-                tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
-            selected = tokens[:0] if self.cls_only else tokens
-            others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
-            batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
-        if batch is None or input_ids is None:
+        tokens = token_positions
+        on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
+        if on_cpu and attention_mask is not None and attention_mask.dim() == 2:
+            tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
+        selected = tokens[:0] if tokens is not None and self.cls_only else tokens
+        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
+        batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
+        if batch is None or tokens is None or input_ids is None:
             return super().forward(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
 
         states, first = self.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H) or (0, H), (B, 1, H)
