@@ -234,7 +234,7 @@ _EACH_GROUP = ((unpadded_attention, "_GroupedAttention", SimpleNamespace(apply=_
 
 WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each part
     "nothing": (),
-    "leaving out what is not read": ((BertForPreTraining, "unpad", lambda *_: None),),
+    "everything but the head": ((BertForPreTraining, "unpad", lambda *_: None),),  # the padded model is the plain one
     "one product for Q, K, V": ((modeling_bert, "project", _separate),),
     "one buffer of logits": ((modeling_bert, "projected_cross_entropy", _plain_head),),
     "softmax in the cache": _WHOLE_SOFTMAX,

@@ -64,11 +64,7 @@ _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 
 
 def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide a command line into the words of a study's options and all other words.
-
-    >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--recipe", "x"])
-    (['--seeds', '1', '2', '--recipe', 'x'], ['--learning_rate', '1e-4'])
-    """
+    """Divide a command line into the words of a study's options and all other words."""
     names = {"help", *(field.name for field in fields(StudyArguments))}
     ours: list[str] = []
     others: list[str] = []
@@ -276,11 +272,11 @@ class Study:
 
     def _inputs(self, cell: Cell) -> list[str]:
         """Return checksums of the checkpoint and of files that the command or its YAML names; paths of folders."""
-        words, others = words_of_inputs(self.argv(cell))
+        words = words_of_inputs(self.argv(cell))
         folders = [os.path.join(glob.escape(word), "**") for word in words if os.path.isdir(word)]
         checkpoint = glob.escape(cell.model.path_of(cell.fold))
         files = ["config.json", "tokenizer.json", "vocab.txt", *([] if cell.model.from_scratch else ["*.safetensors"])]
-        patterns = [*words, *others, *folders, *(os.path.join(checkpoint, name) for name in files)]
+        patterns = [*words, *folders, *(os.path.join(checkpoint, name) for name in files)]
         paths = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
         return [file_checksum(path) if os.path.isfile(path) else path for path in paths]
 
@@ -296,7 +292,7 @@ class Study:
         write_durably(path, text)
 
 
-def words_of_inputs(argv: list[str]) -> tuple[list[str], list[str]]:
+def words_of_inputs(argv: list[str]) -> list[str]:
     """Return the values of `_INPUTS` on a command line, or else in its YAML file, and other words that are files."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in _INPUTS:
@@ -306,7 +302,7 @@ def words_of_inputs(argv: list[str]) -> tuple[list[str], list[str]]:
     entries = yaml_entries(find_config(config[-1], "pretrain", "finetune")) if config else ()
     words = [word for *_, entry in entries for word in entry]
     inputs, others = parser.parse_known_args([*map(expand_home, [*words, *argv])])
-    return [*itertools.chain(*vars(inputs).values())], [*filter(os.path.isfile, others)]
+    return [*itertools.chain(*vars(inputs).values()), *filter(os.path.isfile, others)]
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
