@@ -59,31 +59,28 @@ def frozen_features(
     folds = [_read_fold(folder / f"fold-{number}") for number in range(FOLDS)]
     names = order_labels(Counter(label for rows in folds for _, label in rows["test"]))  # all rows, each once
     texts = sorted({text for rows in folds for text, _ in (*rows["train"], *rows["test"])})
-    place = {text: number for number, text in enumerate(texts)}
 
-    # The values of all texts, what makes features of them, and C of the logistic regression
-    joined = np.array([" ".join(text) for text in texts], object)
-    methods: dict[str, tuple[np.ndarray, Any, float]] = {}
+    # The value of each text, what makes features of the values, and C of the logistic regression
+    methods: dict[str, tuple[dict[Text, Any], Any, float]] = {}
     for name, model in networks.items():
         extractor = FeatureExtractor(model, tokenizer, [model.config.num_hidden_layers], "mean", length)
         [states] = extractor.states(extractor.encode(texts))
-        methods[name] = states, StandardScaler(), 0.1
+        methods[name] = dict(zip(texts, states, strict=True)), StandardScaler(), 0.1
+    joined = {text: " ".join(text) for text in texts}
     methods |= {f"tfidf_{kind}": (joined, tfidf(kind), 10.0) for kind in ("words", "characters")}
 
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     most = max(count for count in LABELS if count <= min(len(rows["train"]) for rows in folds))
     for number, rows in enumerate(folds):
-        test = [place[text] for text, _ in rows["test"]]
         truth = np.array([names.index(label) for _, label in rows["test"]])
         classes = np.array([names.index(label) for _, label in rows["train"]])
         order = nested_order(np.unique(classes, return_inverse=True)[1], most, (0, number))
         for count in (count for count in LABELS if count <= most):
-            drawn = order[:count]
-            train = [place[rows["train"][row][0]] for row in drawn]
-            for name, (values, features, c) in methods.items():
+            drawn = [rows["train"][row][0] for row in order[:count]]
+            for name, (value_of, features, c) in methods.items():
                 model = make_pipeline(features, LogisticRegression(C=c, class_weight="balanced", max_iter=2000))
-                model.fit(values[train], classes[drawn])
-                scores[name][count].append(_score(model, values[test], truth))
+                model.fit([value_of[text] for text in drawn], classes[order[:count]])
+                scores[name][count].append(_score(model, [value_of[text] for text, _ in rows["test"]], truth))
 
     return {
         "metric": "average precision" if len(names) == 2 else "macro F1",
@@ -103,7 +100,7 @@ def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
     return {"train": parts["train"] + parts["validation"], "test": parts["test"]}
 
 
-def _score(model: Pipeline, inputs: np.ndarray, truth: np.ndarray) -> float:
+def _score(model: Pipeline, inputs: list, truth: np.ndarray) -> float:
     """Return the average precision of the second class, the positive one, or macro F1 of more classes."""
     if len(model.classes_) == 2 and len(np.unique(truth)) <= 2:
         return float(average_precision_score(truth == model.classes_[1], model.decision_function(inputs)))
