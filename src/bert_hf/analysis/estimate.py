@@ -174,11 +174,11 @@ def plan_run(
 
     # Model
     if model_args.model_name_or_path:
-        config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
+        config = config_of_checkpoint(model_args.model_name_or_path, **model_args.dropouts())
     else:
         source = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
-        config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
+        config = config_from_json(model_args.config_name, vocab_size=vocabulary, **model_args.dropouts())
     check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
 
     # Steps at each length

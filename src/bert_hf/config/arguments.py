@@ -209,6 +209,11 @@ class ModelArguments:
         "sdpa", "Attention: one of transformers' implementations.", ("eager", "sdpa", "flash_attention_2",
         "flash_attention_3", "flash_attention_4", "flex_attention"), common=False)  # fmt: skip
 
+    def dropouts(self) -> dict[str, float]:
+        """Return the entries of a `BertConfig` that `--dropout` replaces."""
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        return {} if self.dropout is None else dict.fromkeys(names, self.dropout)
+
 
 @dataclass
 class ExampleArguments:

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
@@ -21,8 +22,8 @@ _SIZES = (
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
-    """Return the configuration in a model JSON; `vocab_size` and `dropout` (both probabilities) replace the file's."""
+def config_from_json(path: str | None, **changes: Any) -> BertConfig:
+    """Return the configuration in a model JSON; `changes` replace entries of the file."""
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     file = find_config(path, "model", suffix=".json")
@@ -33,17 +34,13 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
         before, key, _ = text.rpartition(json.dumps(name))
         raise InputError(what, where=file, line=before.count("\n") + 1 if key else None, remedy="fix the file")
     with config_errors(file, "fix the file"):
-        config = BertConfig(**values)
-
-    config.vocab_size = vocab_size or config.vocab_size
-    return _with_dropout(config, dropout)
+        return BertConfig(**{**values, **changes})
 
 
-def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig:
-    """Return the configuration of a folder or Hub id. `dropout` replaces both dropout probabilities."""
+def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
+    """Return the configuration of a folder or Hub id; `changes` replace entries of it."""
     with config_errors(where, "check the path or id"):
-        config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
-    return _with_dropout(config, dropout)
+        return BertConfig.from_pretrained(find_checkpoint(where, weights=False), **changes)
 
 
 @contextlib.contextmanager
@@ -54,12 +51,6 @@ def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, StrictDataclassError) as error:
         reason = str(error) if isinstance(error, StrictDataclassError) else first_line(error)
         raise InputError(f"not a BERT's configuration: {reason}", where=where, remedy=remedy) from None
-
-
-def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
-    if dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-    return config
 
 
 def _problem(values: dict) -> tuple[str, str] | None:

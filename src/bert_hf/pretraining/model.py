@@ -12,8 +12,6 @@ from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import check_positions, extend_embeddings, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
 
 def planned_config(model_args: ModelArguments) -> BertConfig:
     """Return the configuration of the network that is trained; its vocabulary may still be another one."""
@@ -38,7 +36,6 @@ def make_model(
 
 
 def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraining:
-    dropout = {} if model_args.dropout is None else dict.fromkeys(_DROPOUTS, model_args.dropout)
     model, new = load_network(
         BertForPreTraining,
         find_checkpoint(where),
@@ -46,7 +43,7 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         heads=("cls.", "bert.pooler."),
         dtype=torch.float32,
         attn_implementation=model_args.attn_implementation,
-        **dropout,
+        **model_args.dropouts(),
     )
 
     # What fine-tuning recorded, which `predict` would obey
@@ -60,7 +57,7 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 
 
 def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
-    config = config_from_json(model_args.config_name, len(tokenizer), model_args.dropout)
+    config = config_from_json(model_args.config_name, vocab_size=len(tokenizer), **model_args.dropouts())
     config.update({"pad_token_id": tokenizer.pad_token_id})
     config._attn_implementation = model_args.attn_implementation
     try:
