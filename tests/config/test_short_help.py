@@ -68,17 +68,17 @@ def test_a_page_has_a_line_for_each_common_option(name):
 
 
 def test_a_line_shows_the_default_or_what_is_taken():
-    page = help_page("classify")
+    page = " ".join(help_page("classify").split())
     for line in (
-        "  --max_seq_length 128               Maximum tokens",
-        "  --train_file FILE ...              Training rows",
-        "  --bf16 true|false                  Use bf16",
-        "  --from_scratch                     Train",
-        "  --max_steps N                      Optimizer steps",
-        "  --per_device_train_batch_size 32   ",
+        "--max_seq_length 128 Maximum tokens",
+        "--train_file FILE ... Training rows",
+        "--bf16 true|false Use bf16",
+        "--from_scratch Train",
+        "--max_steps N Optimizer steps",
+        "--per_device_train_batch_size 32 ",
     ):
-        assert f"\n{line}" in page
-    assert "\n  --max_seq_length 384               Maximum tokens" in help_page("answer")
+        assert line in page
+    assert "--max_seq_length 384 Maximum tokens" in " ".join(help_page("answer").split())
 
 
 @pytest.mark.parametrize("command", [["-m", "bert_hf.cli", "pretrain"], [str(RECIPES / "finetune_classification.py")]])

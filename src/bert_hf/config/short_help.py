@@ -3,10 +3,11 @@
 `--help` lists the options of our declarations but those with `common=False`; `--help all` lists every one.
 """
 
+import argparse
 import ast
+import functools
 import os
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
@@ -17,8 +18,6 @@ from bert_hf.config.commands import COMMANDS, Command
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
 from bert_hf.errors import end_repeated_attempt
-
-_COLUMN, _WIDTH = 37, 119  # where the help texts begin, and the longest line
 
 
 def answer_at_once(module: str) -> None:
@@ -65,15 +64,18 @@ def description(name: str) -> str:
 
 def options_page(name: str) -> str:
     """Return the common options of a command, under the first lines of the docstrings of the classes."""
-    sections: dict[str, list[str]] = {}
+    format_page = functools.partial(argparse.HelpFormatter, max_help_position=37, width=119)
+    page = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS, formatter_class=format_page)
+    sections = {}
     for cls in described(COMMANDS[name]):
         for field, declared in declarations(cls):
             if declared.get("common"):
                 heading = (_first_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
-                sections.setdefault(heading, []).extend(_lines(field, declared))
-
-    text = "\n\n".join("\n".join([heading, *lines]) for heading, lines in sections.items())
-    return f"{text}\n\n`--help all` lists every option."
+                if heading not in sections:
+                    sections[heading] = page.add_argument_group(heading)
+                value = _value(field, declared)
+                sections[heading].add_argument(f"--{field.name}", metavar=value, help=declared["help"])
+    return f"{page.format_help()}\n`--help all` lists every option."
 
 
 def described(command: Command) -> Iterator[type]:
@@ -88,13 +90,6 @@ def described(command: Command) -> Iterator[type]:
 def _first_class(cls: type, name: str) -> type:
     """Return the most general class that declares an option."""
     return next(parent for parent in reversed(cls.__mro__) if name in getattr(parent, "__annotations__", ()))
-
-
-def _lines(field: Field, declared: Mapping[str, Any]) -> list[str]:
-    """Return the lines of an option: its name, its default or a placeholder, its help text."""
-    left = f"  --{field.name} {_value(field, declared)}".rstrip().ljust(_COLUMN - 2) + "  "
-    text = declared["help"].replace("%%", "%")
-    return textwrap.wrap(text, _WIDTH, initial_indent=left, subsequent_indent=" " * _COLUMN)
 
 
 def _value(field: Field, declared: Mapping[str, Any]) -> str:
