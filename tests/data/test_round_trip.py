@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.data.text.encoding import Encoder, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import choose_accents, count_characters, letters_by_script, script_of
+from bert_hf.data.text.writing_systems import choose_accents, letters_by_script, script_of
 
 STRIPPED = ("de", "tr", "el", "ru")
 
@@ -80,7 +81,7 @@ def test_chinese_and_japanese_sentences_and_words():
 
 
 def chosen(text):
-    return choose_accents(count_characters([text]))
+    return choose_accents(Counter(text))
 
 
 def test_the_choice_by_script():
@@ -101,7 +102,7 @@ def test_scripts_of_letters():
     expected = "Latin Latin Latin Cyrillic Cyrillic Greek Hiragana Cjk Katakana Katakana Hangul Devanagari".split()
     assert [script_of(c) for c in letters] == [*expected, "Devanagari", "Hebrew", "Arabic", "Thai"]
     assert [script_of(c) for c in "ｗ𝐚ﬁªʰ\u0301\u3099"] == [*["Latin"] * 5, None, None]
-    assert letters_by_script(count_characters(["aé漢! 1\u0301"])) == {"Latin": 2, "Cjk": 1}
+    assert letters_by_script(Counter("aé漢! 1\u0301")) == {"Latin": 2, "Cjk": 1}
 
 
 def test_the_alphabet_grows_with_the_text():

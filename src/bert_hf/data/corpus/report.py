@@ -92,13 +92,10 @@ def report_lines(
         texts = list(documents(pieces))
         yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
 
-        lines = []
         if tokenizer_args.tokenizer_name:
             tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
         else:
-            vocabulary_text = [piece.text for piece in pieces]
-            tokenizer = train_tokenizer(vocabulary_text, **tokenizer_args.training(), log=lines.append)
-        yield from (f"  {line}" for line in lines)
+            tokenizer = train_tokenizer([piece.text for piece in pieces], **tokenizer_args.training())
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
     named = tokenizer_args.tokenizer_name is not None
     findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=named)

@@ -160,7 +160,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             texts = [piece.text for piece in sample_inputs(inputs)]
-            trained = train_tokenizer(texts, **tokenizer_args.training(), log=logger.info)
+            trained = train_tokenizer(texts, **tokenizer_args.training())
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
                 os.rename(Path(temporary) / "made", cached)

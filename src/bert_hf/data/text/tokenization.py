@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 from bert_hf.config.files import read_input_text
 from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.data.text.writing_systems import choose_accents, count_characters
+from bert_hf.data.text.writing_systems import choose_accents
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json
 
@@ -45,12 +45,12 @@ def train_tokenizer(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
     limit_alphabet: int | None = None,
-    log: Callable[[str], None] | None = None,
 ) -> BertTokenizer:
-    """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
+    """Train a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
 
     Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, and
-    only others become [UNK]. The same texts and options give the same vocabulary.
+    only others become [UNK]. The same texts and options give the same vocabulary. A line says whether accents are
+    stripped, and why.
 
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
@@ -60,17 +60,17 @@ def train_tokenizer(
         limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
             Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters,
             and never more than fit into it.
-        log: is called with one line: whether accents are stripped, and why.
 
     Raises:
         InputError: `limit_alphabet` characters do not fit into `vocab_size`, or not even one does.
     """
-    points = count_characters(texts)
+    characters = Counter()
+    for text in texts:
+        characters.update(text)
     if strip_accents is None and do_lower_case:
-        strips, reason = choose_accents(points)
+        strips, reason = choose_accents(characters)
         strip_accents = None if strips else False  # None is recorded where they are stripped, as in the 2018 code
-        if log:
-            log(reason)
+        logger.info(reason)
     options: dict[str, Any] = {
         "do_lower_case": do_lower_case,
         "strip_accents": strip_accents,
@@ -78,13 +78,13 @@ def train_tokenizer(
     }
 
     rust = backend(BertTokenizer(**options))
-    alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
+    alphabet = _alphabet(characters, rust.normalizer, limit_alphabet, vocab_size)
     vocabulary = _train_wordpiece(rust, texts, alphabet, vocab_size)
     return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
 
 
 def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int) -> dict[str, int]:
-    """The vocabulary that the Rust trainer learns, completed (`_complete`).
+    """Return the vocabulary that the Rust trainer learns, completed (`_complete`).
 
     The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
     the lower number: each training would give another vocabulary. As special tokens they are numbered in order.
@@ -105,7 +105,7 @@ def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str],
 
 
 def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
-    """Lets the trainer skip words that WordPiece does not split (of more than 100 characters: they are [UNK]).
+    """Let the trainer skip words that WordPiece does not split (of more than 100 characters: they are [UNK]).
 
     Its time is quadratic in the length of a word: 9 s for one of 200,000 bases of DNA. The rule costs a quarter of the
     time of any text, so it is added only where characters without white space come in such a number.
@@ -116,12 +116,12 @@ def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
         rust.pre_tokenizer = PreTokenizers([rust.pre_tokenizer, long_word])
 
 
-def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
-    """The most frequent characters after normalisation, in the order of their code points."""
+def _alphabet(characters: Counter[str], normalizer, limit: int | None, vocab_size: int) -> list[str]:
+    """Return the most frequent characters after normalisation, in the order of their code points."""
     counts = Counter()
-    for point in np.flatnonzero(points).tolist():
-        for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
-            counts[character] += int(points[point])
+    for character, count in characters.items():
+        for normalized in normalizer.normalize_str(character):  # BERT's looks at one character at a time
+            counts[normalized] += count
 
     by_frequency = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
@@ -140,7 +140,7 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
 
 
 def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """Specials, then every character in both its forms, then the learned pieces in order, `vocab_size` in all.
+    """Return the special tokens, then every character in both its forms, then the learned pieces in order.
 
     The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
     characters is known.
@@ -184,7 +184,7 @@ def load_tokenizer(
 
     Raises:
         InputError: there is no tokenizer or none that BERT can use; its files contradict an option which is not the
-            default; or its ids mean other pieces than those of the model.
+            default; or its ids mean other pieces than the model's.
     """
     path = Path(name_or_path)
     given = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
@@ -194,11 +194,10 @@ def load_tokenizer(
         tokenizer = BertTokenizer(
             vocab=vocabulary, tokenize_chinese_chars=tokenize_chinese_chars, model_max_length=MAX_LENGTH, **options
         )
-        check_tokenizer(tokenizer, where=path)
     else:
         tokenizer = _load_saved(name_or_path, given)
-        check_tokenizer(tokenizer, where=path)
-        _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
+    check_tokenizer(tokenizer, where=path)
+    _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
 
     if model is not None and str(model) != str(name_or_path):
         _check_same_pieces(tokenizer, name_or_path, model)
@@ -321,7 +320,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
 ) -> None:
-    """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids."""
+    """Check that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids."""
     where = where or tokenizer.name_or_path or "tokenizer"
     if not tokenizer.is_fast:
         what = f"{type(tokenizer).__name__} has no implementation in the tokenizers library"
@@ -340,17 +339,17 @@ def check_tokenizer(
 
 
 def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The largest id + 1: more than `len` where a vocabulary repeats a token."""
+    """Return the largest id + 1: more than `len` where a vocabulary repeats a token."""
     return max(tokenizer.get_vocab().values()) + 1
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """A copy of the underlying Rust tokenizer; `Encoder` takes truncation and padding off it."""
+    """Return a copy of the underlying Rust tokenizer; `Encoder` takes truncation and padding off it."""
     return Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of all that decides the ids: vocabulary, normaliser, pre-tokeniser, added tokens."""
+    """Return the SHA-256 of all that decides the ids: vocabulary, normaliser, pre-tokeniser, added tokens."""
     state = json.loads(backend(tokenizer).to_str())
     parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
@@ -365,7 +364,7 @@ class ModelInput(NamedTuple):
     """The token ids of one text or of a pair with their special tokens.
 
     Attributes:
-        starts: where the tokens of the first text begin and, of a pair, where those of the second begin.
+        starts: where the tokens of each text begin.
     """
 
     input_ids: list[int]
@@ -421,7 +420,7 @@ class InputTemplate:
 
 
 def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """(V,) bool, by token id: whether the token begins a word. Special tokens do not, tokens added by the user do.
+    """Return (V,) bool, by token id: whether it begins a word. Special tokens do not, tokens added by the user do.
 
         WordPiece             play   ##ing  the         True False True
         byte-level BPE        Ġplay  ing    Ġthe        True False True
