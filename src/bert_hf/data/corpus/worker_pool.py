@@ -2,21 +2,19 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from itertools import starmap
 from typing import Any
 
-from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from bert_hf.errors import InputError
 
 
 def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> Iterator[Any]:
-    """The results of `function(*argument)`, in order; processes are never more than a few results ahead.
+    """Yield the results of `function(*argument)` in order; processes are never more than a few results ahead.
 
-    (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.) With a
-    `num_proc` of 1 they are computed in this process.
+    (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.)
 
     Raises:
         InputError: a worker process died.
@@ -25,7 +23,7 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
         yield from starmap(function, arguments)
         return
 
-    pool = _pool(num_proc)
+    pool = get_reusable_executor(num_proc, timeout=60)  # seconds until idle processes end
     pending = deque()
     try:
         for argument in arguments:
@@ -35,7 +33,6 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
         while pending:
             yield pending.popleft().result()
     except BaseException as error:  # or the rest is not taken
-        _pool.cache_clear()
         pool.shutdown(kill_workers=True)
         if not isinstance(error, TerminatedWorkerError):
             raise
@@ -44,9 +41,3 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
             where="--num_proc",
             remedy="use fewer processes; the same command resumes",
         ) from None
-
-
-@lru_cache(maxsize=1)
-def _pool(num_proc: int) -> ProcessPoolExecutor:
-    """The processes are reused for the next input; they end when they are idle for a minute."""
-    return ProcessPoolExecutor(num_proc, timeout=60)
