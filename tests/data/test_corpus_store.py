@@ -15,7 +15,7 @@ from helpers.token_stores import encoded, rows, write
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shards import ShardWriter, finished_shard, write_manifest
+from bert_hf.data.corpus.shards import ShardWriter, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.encoding import Encoded
 from bert_hf.errors import InputError
@@ -166,15 +166,6 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_complete_undamaged_and_current_shard_is_finished(corpus):
-    path = corpus.storage.folder / "data-00001.arrow"
-    assert finished_shard(path, "0-1")["file"] == path.name
-    assert finished_shard(path, "0-2") is None
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert finished_shard(path, "0-1") is None
-    assert finished_shard(path.with_name("data-00009.arrow"), "0-9") is None
-
-
 def test_a_corpus_that_fits_into_a_window_is_one_window(corpus, monkeypatch):
     assert corpus.windows(np.random.default_rng(0)) == [(0, 1, 2)]
 
@@ -302,11 +293,8 @@ def test_a_shard_is_downloaded_once_when_it_is_needed(far, tmp_path, monkeypatch
     )
     for _ in range(2):  # the second one finds them in the cache
         corpus = Corpus(RemoteShards(url, tmp_path / "cache"))
-        leftover = corpus.storage.folder / ".data-00003.arrow.elsewhere-1.tmp"
-        leftover.write_bytes(b"of a killed process")
         for window in corpus.windows(np.random.default_rng(0))[:5]:
             assert rows(corpus.window(window)) == rows(near.window(window))
-        assert not leftover.exists()
     shards = [name for name in downloaded if name.startswith("data-")]
     assert len(shards) == len(set(shards)) == sum(map(len, near.windows(np.random.default_rng(0))[:5]))
 

@@ -1,7 +1,6 @@
 """Reads a corpus behind a URL: its files are downloaded when they are needed, once, into a folder of the cache."""
 
 import os
-import socket
 from pathlib import Path
 
 import filelock
@@ -14,13 +13,9 @@ from bert_hf.data.text.input_files import access_errors
 
 
 class RemoteShards:
-    """The files of a corpus behind a URL, in place of `store.LocalShards`.
+    """The files of a corpus behind the URL of its folder, downloaded into a folder in `cache`.
 
-    Processes of one machine share the cache folder, and no shard is downloaded twice.
-
-    Args:
-        url: of the folder that `prepare.py` made.
-        cache: where the folder of the downloaded files is made.
+    Processes of one machine share that folder, and no shard is downloaded twice.
     """
 
     def __init__(self, url: str, cache: Path):
@@ -28,32 +23,33 @@ class RemoteShards:
         self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
 
     def file(self, name: str) -> Path:
-        """Downloads a file other than a shard, every time: the corpus at the address may have changed."""
-        self._download(name, self.folder / name)
-        return self.folder / name
-
-    def check(self, entries: list[dict]) -> None:
-        """Nothing to do: a shard is checked when it is downloaded."""
+        """Download a file other than a shard, every time: the corpus at the address may have changed."""
+        path = self.folder / name
+        with self._lock():
+            self._download(name, path)
+        return path
 
     def shard(self, entry: dict) -> Path:
-        """The file of a shard, downloaded if it is missing.
+        """Return the file of a shard, downloaded if it is missing.
 
         Its checksum is in its name: another corpus at the same address has other files.
         """
         path = self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
-        with filelock.FileLock(self.folder / ".lock"):  # a process that dies releases it
-            for leftover in self.folder.glob(".data-*.tmp"):  # of a killed process: the others wait for the lock
-                leftover.unlink()
+        with self._lock():
             if not path.is_file():
                 self._download(entry["file"], path, entry["sha256"])
         return path
 
+    def _lock(self) -> filelock.BaseFileLock:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(self.folder / ".lock")  # a process that dies releases it
+
     def _download(self, name: str, path: Path, checksum: str | None = None) -> None:
-        """Downloads a file atomically. `checksum`: the SHA-256 that it must have."""
+        """Download a file atomically. `checksum`: the SHA-256 that it must have."""
         url = f"{self.url}/{name}"
-        temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             with access_errors(url):
                 system, place = fsspec.url_to_fs(url, **_client_options(url))
                 # huggingface_hub draws a progress bar unless it is given one
@@ -68,7 +64,7 @@ class RemoteShards:
 
 
 def _client_options(url: str) -> dict:
-    """Options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
+    """Return options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
     if not url.startswith(("http://", "https://")):
         return {}
     import aiohttp  # of the extra `streaming`

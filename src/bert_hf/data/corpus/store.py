@@ -26,20 +26,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class Window:
     """The documents of the shards that are open together. Sentences are numbered through all of them.
 
+    Args: of all shards, one after the other:
+        chunks: token ids, cut where a document ends.
+        lengths: tokens of each sentence.
+        per_document: sentences of each document.
+        chosen: bool, the documents that are not left out.
+
     Attributes:
         token_offsets: (sentences + 1,) tokens before each sentence.
         document_starts, document_ends: (documents,) the sentences [start, end) of each document.
     """
 
     def __init__(self, chunks: list[np.ndarray], lengths: np.ndarray, per_document: np.ndarray, chosen: np.ndarray):
-        """The arrays of all shards, one after the other.
-
-        Args:
-            chunks: token ids, cut where a document ends.
-            lengths: tokens of each sentence.
-            per_document: sentences of each document.
-            chosen: bool, the documents that are not left out.
-        """
         self._chunks = chunks
         self._chunk_starts = offsets_of([len(chunk) for chunk in chunks])
         self.token_offsets = offsets_of(lengths)
@@ -52,7 +50,7 @@ class Window:
         return len(self.document_starts)
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
-        """Token ids of the sentences [first, last), which lie in one document."""
+        """Return the token ids of the sentences [first, last), which lie in one document."""
         start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
         chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # at the very end: the last one
         offset = self._chunk_starts[chunk]
@@ -60,16 +58,16 @@ class Window:
 
     @property
     def sentences(self) -> np.ndarray:
-        """(documents,) sentences of each."""
+        """Return (documents,) the number of sentences of each."""
         return self.document_ends - self.document_starts
 
     @property
     def sizes(self) -> np.ndarray:
-        """(documents,) tokens of each."""
+        """Return (documents,) the number of tokens of each."""
         return self.token_offsets[self.document_ends] - self.token_offsets[self.document_starts]
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
-        """(vocab_size,) how often each token occurs in these documents.
+        """Return (vocab_size,) how often each token occurs in these documents.
 
         Of a chunk of 5 tokens, where documents fill [0, 2) and [3, 5):
 
@@ -91,7 +89,7 @@ class Window:
 
 
 def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
-    """Opens shards, of each of which a boolean mask names the documents (None: all). Ids stay in the memory map."""
+    """Open (file, boolean mask of its documents or None for all) of each shard. Ids stay in the memory map."""
     chunks = []
     none = np.zeros(0, np.int32)
     lengths, sentences, chosen = [none], [none], [none.astype(bool)]
@@ -115,22 +113,11 @@ class LocalShards:
         self.folder = folder
 
     def file(self, name: str) -> Path:
-        """A file other than a shard."""
+        """Return the path of a file other than a shard."""
         return self.folder / name
 
-    def check(self, entries: list[dict]) -> None:
-        """Checks that each shard is there and as long as its record says.
-
-        Raises:
-            ValueError: one is not.
-        """
-        for entry in entries:
-            path = self.folder / entry["file"]
-            if not path.is_file() or path.stat().st_size != entry["bytes"]:
-                raise ValueError(f"{path.name} is missing or incomplete")
-
     def shard(self, entry: dict) -> Path:
-        """The file of a shard."""
+        """Return the path of a shard."""
         return self.folder / entry["file"]
 
 
@@ -138,18 +125,22 @@ ShardStorage = LocalShards | RemoteShards  # with the same methods
 
 
 def _read_manifest(storage: ShardStorage) -> dict:
-    """The manifest of a corpus, its entries and the shards that they name checked."""
+    """Return the manifest of a corpus, its entries and the shards in a folder checked."""
     path = storage.file(MANIFEST)
     try:
         manifest = json.loads(path.read_bytes())
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
+
         for entry in manifest["shards"]:
             # Both become parts of file names
             if not (_SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
                 raise ValueError(f"invalid entry {entry['file']!r}")
-
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
-        storage.check(manifest["shards"])
+            if isinstance(storage, RemoteShards):
+                continue  # it is checked when it is downloaded
+            shard = storage.shard(entry)
+            if not shard.is_file() or shard.stat().st_size != entry["bytes"]:
+                raise ValueError(f"{shard.name} is missing or incomplete")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "run the prepare.py command again, which completes it"
         raise InputError(f"not a prepared corpus: {error}", where=path, remedy=remedy) from None
@@ -178,7 +169,7 @@ class Corpus:
     ):
         """`where`: a folder made by `prepare`, or its URL, whose shards are kept in a folder of `cache_dir`.
 
-        The rest is for `subset`: what was read of it, and which part.
+        The rest is for `split`: what was read of it, and which part.
 
         Raises:
             InputError: there is no such corpus, or its shards are not as the manifest says.
@@ -209,12 +200,12 @@ class Corpus:
         return self._entries[shard]["documents"] if chosen is None else int(chosen.sum())
 
     def tokenizer(self) -> Path:
-        """The folder of its tokenizer."""
+        """Return the folder of its tokenizer."""
         self.storage.file("tokenizer/tokenizer_config.json")
         return self.storage.file("tokenizer/tokenizer.json").parent
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raises InputError if the corpus was prepared with another tokenizer."""
+        """Raise an InputError if the corpus was prepared with another tokenizer."""
         made_with = self.manifest.get("made_from", {}).get("tokenizer")
         if made_with not in (None, tokenizer_checksum(tokenizer)):
             raise InputError(
@@ -225,7 +216,7 @@ class Corpus:
 
     @functools.cached_property
     def tokens(self) -> int:
-        """Tokens in these documents."""
+        """Return the number of tokens in these documents."""
         tokens = 0
         for shard in self.shards:
             whole = shard not in self.documents
@@ -234,9 +225,9 @@ class Corpus:
 
     # ---- windows
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
-        """The shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens, in the order drawn.
+        """Return the shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens.
 
-        A corpus that fits into one window is one; without a generator the shards keep their order.
+        A corpus that fits into one window is one. The order is drawn; without a generator the shards keep theirs.
         """
         in_order = self._grouped(self.shards)
         if rng is None or len(in_order) == 1:  # so held-out documents, those of one window, stay together
@@ -244,11 +235,10 @@ class Corpus:
         return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
 
     def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
-        """Windows of consecutive shards of `order`; each has enough documents to draw pairs from.
+        """Return windows of consecutive shards of `order`; each has enough documents to draw pairs from.
 
-        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). A window of very small shards ends
-        at `WINDOW_SHARDS` of them. The rest joins the last window where it has less than half a window, or too few
-        documents.
+        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
+        where it has less than half a window, or too few documents.
         """
         windows = []
         group = []
@@ -271,7 +261,7 @@ class Corpus:
         return windows or [()]
 
     def window(self, part: tuple[int, ...]) -> Window:
-        """Opens the shards `part`. The last two windows stay open."""
+        """Open the shards `part`. The last two windows stay open."""
         window = self._open.get(part)
         if window is None:
             window = _read_window(
@@ -284,23 +274,12 @@ class Corpus:
         return window
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
-        """(vocab_size,) how often each token occurs in the first window: the whole corpus, or its first part."""
+        """Return (vocab_size,) how often each token occurs in the first window: the whole corpus, or a part."""
         return self.window(self.windows()[0]).unigram_counts(vocab_size)
 
     # ---- parts
-    def subset(self, chosen: dict[int, np.ndarray]) -> "Corpus":
-        """Only these documents of the given shards ({shard: boolean mask over those it has in the files}).
-
-        Shards without a remaining document are dropped.
-        """
-        documents = dict(self.documents)
-        for shard, mask in chosen.items():
-            documents[shard] = mask & documents[shard] if shard in documents else mask
-        shards = [shard for shard in self.shards if shard not in documents or documents[shard].any()]
-        return Corpus(self.storage, self.manifest, shards, documents)
-
     def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
-        """(train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
+        """Return (train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
 
@@ -317,25 +296,28 @@ class Corpus:
             )
         drawn = _draw_documents(window.sizes, percentage, seed)
 
-        # For each shard: which documents of its file are held out
-        masks = {}
+        # For each shard: which documents of its file are trained on, and which are held out
+        train, held = dict(self.documents), dict(self.documents)
         first = 0
         for shard in head:
-            mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool)).copy()
-            count = int(mask.sum())
-            mask[mask] = drawn[first : first + count]
-            masks[shard] = mask
-            first += count
+            mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool))
+            held[shard] = mask.copy()
+            held[shard][mask] = drawn[first : first + int(mask.sum())]
+            train[shard] = mask & ~held[shard]
+            first += int(mask.sum())
 
-        rest = self.subset({shard: ~mask for shard, mask in masks.items()})
-        held_out = Corpus(self.storage, self.manifest, list(head), self.documents).subset(masks)
+        rest, held_out = self._part(self.shards, train), self._part(list(head), held)
         held_out.tokens = int(window.sizes[drawn].sum())
         rest.tokens = self.tokens - held_out.tokens
         return rest, held_out
 
+    def _part(self, shards: list[int], documents: dict[int, np.ndarray]) -> "Corpus":
+        filled = [shard for shard in shards if shard not in documents or documents[shard].any()]
+        return Corpus(self.storage, self.manifest, filled, documents)
+
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
-    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`; two or more, and two or more are left.
+    """Draw (documents,) bool: `percentage` % of the tokens `sizes`, and two or more documents in either part.
 
     Where that would be more than twice the percentage, the largest documents are not drawn. (Two of the smallest are
     never more than half of the tokens.)
