@@ -35,7 +35,6 @@ from bert_hf.data.text.tokenization import (
     tokenizer_checksum,
     train_tokenizer,
 )
-from bert_hf.data.text.unknown import unknown_characters
 from bert_hf.errors import InputError, mask_secrets
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -48,7 +47,7 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
-    """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
+    """Return the sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
         join = False if corpus_args.sentence_per_line else corpus_args.join_lines
         text_files: list[TextFile] = []
@@ -88,12 +87,12 @@ def _files_of(path: str) -> list[str]:
 
 
 def sentence_language(corpus_args: TextArguments) -> str | None:
-    """The language for the sentence splitter; None: one sentence per line."""
+    """Return the language for the sentence splitter; None: one sentence per line."""
     return None if corpus_args.sentence_per_line else corpus_args.language or "en"
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
-    """The folder made by `prepare` (or the URL of one) that is named, if nothing else is."""
+    """Return the folder made by `prepare` (or the URL of one) that is named, if nothing else is."""
     if not paths or len(paths) != 1:
         return None
     path = paths[0]
@@ -109,7 +108,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one)."""
+    """Return a bounded sample of the text (see `sample`), the inputs taken in a shuffled order, always the same."""
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
@@ -118,7 +117,7 @@ def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> li
 
 
 def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
-    """Pieces of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
+    """Return pieces of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
 
     A piece's key is the fractional part of its number times the golden ratio: pieces of small keys lie evenly among
     all. Above the limit, the pieces of the largest keys are dropped; a document ends before a piece that was dropped.
@@ -147,7 +146,7 @@ def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 
 
 def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
-    """The requested tokenizer, that of a prepared corpus, or one trained on the text (and cached)."""
+    """Return the requested tokenizer, the prepared corpus's, or one trained on the text (and cached)."""
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):
@@ -155,8 +154,8 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    cached = _cached(corpus_args, "tokenizer", [FORMAT, list(map(_stamp, inputs)), tokenizer_args.training()])
-    with _one_process_at_a_time(cached):
+    made_from = [FORMAT, list(map(_stamp, inputs)), tokenizer_args.training()]
+    with _cache_folder(corpus_args, "tokenizer", made_from) as cached:
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             texts = [piece.text for piece in sample_inputs(inputs)]
@@ -173,7 +172,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
 def load_or_prepare_corpus(
     corpus_args: TextArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
 ) -> Corpus:
-    """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache."""
+    """Return the corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache."""
     if folder := prepared_folder(files):
         corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
         corpus.check_tokenizer(tokenizer)
@@ -182,8 +181,7 @@ def load_or_prepare_corpus(
     inputs = text_sources(corpus_args, files)
     language = sentence_language(corpus_args)
     made_from = [FORMAT, tokenizer_checksum(tokenizer), language, list(map(_stamp, inputs))]
-    cached = _cached(corpus_args, "corpus", made_from)
-    with _one_process_at_a_time(cached):
+    with _cache_folder(corpus_args, "corpus", made_from) as cached:
         if (cached / MANIFEST).is_file():
             with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
                 return Corpus(cached)
@@ -204,36 +202,23 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
         parts = (corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file))
     else:
         parts = corpus.split(corpus_args.validation_split_percentage)
-    for part, files in zip(parts, (train_file, corpus_args.validation_file), strict=True):
-        _check_predictable(part, tokenizer, corpus_args, files or train_file)
+
+    # Special tokens, [UNK] among them, are not masked
+    for part in parts:
+        counts = part.unigram_counts(id_count(tokenizer))
+        counts[tokenizer.all_special_ids] = 0
+        if not counts.any():
+            remedy = "use the tokenizer of this text; bert-hf prepare --check true shows what is lost"
+            where = part.manifest["shards"][part.shards[0]]["source"]
+            raise InputError("no token can be predicted, all are unknown", where=where, remedy=remedy)
     return parts
-
-
-def _check_predictable(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
-) -> None:
-    """Check that there are tokens which can be masked and predicted: special tokens, [UNK] among them, cannot."""
-    counts = corpus.unigram_counts(id_count(tokenizer))
-    counts[tokenizer.all_special_ids] = 0
-    if counts.any():
-        return
-    what, remedy = "no token can be predicted, all are unknown", "use the tokenizer of this text"
-    where = prepared_folder(files)
-    if where is None:
-        inputs = text_sources(corpus_args, files)
-        where = inputs[0].name
-        lost = unknown_characters([piece.text for piece in sample_inputs(inputs, 1_000_000)], tokenizer)
-        if lost:
-            what += f": {max(lost, key=lost.__getitem__).value}"
-            remedy = "bert-hf prepare --check true shows what to do"
-    raise InputError(what, where=where, remedy=remedy)
 
 
 # ---- checks before anything is prepared
 
 
 def check_text(text_args: TextArguments, files: list[str] | None) -> str:
-    """Checks that every file exists, and reads the beginnings of some of them as the run will."""
+    """Check that every file exists, and read the beginnings of some of them as the run will."""
     if folder := prepared_folder(files):
         return f"text: the prepared corpus {folder}"
 
@@ -250,7 +235,7 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
 
 
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
-    """Checks the text of a pre-training run, and that it is not held out as well."""
+    """Check the text of a pre-training run, and that it is not held out as well."""
     check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
     if corpus_args.train_file or corpus_args.dataset_name or not corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.train_file)
@@ -259,7 +244,7 @@ def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]
 
 
 def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any) -> Iterator[str]:
-    """The checks of the recipes that only read text; the last of their options is the output folder."""
+    """Check what the recipes that only read text need; the last of their options is the output folder."""
     if more[-1].output_dir is not None:
         yield check_writable(more[-1].output_dir)
     yield check_text(text_args, text_args.train_file)
@@ -269,7 +254,7 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 
 
 def _stamp(source: Source) -> list:
-    """What detects a changed text: of a file its path, size and modification time, so that it need not be read."""
+    """Return what changes with the text: of a file its path, size and time, so that it need not be read."""
     if isinstance(source, SmallFiles):
         return [_stamp(file) for file in source.files]
     place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
@@ -280,16 +265,13 @@ def _stamp(source: Source) -> list:
     return [[mask_secrets(place), source.checksum()], column]
 
 
-def _cached(corpus_args: TextArguments, what: str, made_from: list) -> Path:
-    return Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
-
-
 @contextlib.contextmanager
-def _one_process_at_a_time(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder of the cache; the ranks of a run ask for it at the same time.
+def _cache_folder(corpus_args: TextArguments, what: str, made_from: list) -> Iterator[Path]:
+    """Yield the folder of the cache for what is made from these values, and hold its lock.
 
-    They wait here, however long it takes: a collective operation would fail after its timeout.
+    The ranks of a run wait here, however long it takes: a collective operation would fail after its timeout.
     """
+    folder = Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.with_name(f"{folder.name}.lock")):
-        yield
+        yield folder

@@ -2,7 +2,7 @@
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -38,21 +38,20 @@ def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase)
     def known(word: str) -> bool:
         return tokenizer.unk_token_id not in rust.encode(word, add_special_tokens=False).ids
 
-    for batch in _batches(texts):
+    sentences = [sentence for text in spread(texts) for sentence in split_sentences(text, None)]
+    for first in range(0, len(sentences), _BATCH):
+        batch = sentences[first : first + _BATCH]
         for sentence, encoding in zip(batch, rust.encode_batch(batch, add_special_tokens=False), strict=True):
             for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
                 if number != tokenizer.unk_token_id:
                     continue
+
                 word = sentence[begin:end]
-                if end - begin > longest:
-                    lost[Unknown.LONG] += end - begin
+                if len(word) > longest:
+                    cause = Unknown.LONG
+                elif word != word.lower() and known(word.lower()):
+                    cause = Unknown.CASE
                 else:
-                    lost[Unknown.CASE if word != word.lower() and known(word.lower()) else Unknown.OTHERS] += (
-                        end - begin
-                    )
+                    cause = Unknown.OTHERS
+                lost[cause] += len(word)
     return lost
-
-
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    sentences = [sentence for text in spread(texts) for sentence in split_sentences(text, None)]
-    yield from (sentences[begin : begin + _BATCH] for begin in range(0, len(sentences), _BATCH))
