@@ -40,7 +40,7 @@ def prepare(
     text_language: str | None = None,
     overwrite: bool = False,
 ) -> Corpus | None:
-    """Splits the inputs into sentences and these into ids, one or more shards in `folder` per input.
+    """Split the inputs into sentences and these into ids, one or more shards in `folder` per input.
 
     Args:
         inputs: see `sources`: anything with `name`, `checksum()` and `read()`.
@@ -53,7 +53,7 @@ def prepare(
 
     Returns:
         The corpus; None where other parts still have shards to make. Whichever part ends last completes the folder,
-        and its bytes are those that one machine alone would have written.
+        with the bytes that a single machine would have written.
 
     Raises:
         InputError: the text is invalid or has no token, or the folder contains another corpus.
@@ -79,7 +79,7 @@ def prepare(
 def _shard_settings(
     inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
 ) -> dict:
-    """Settings that determine a shard's bytes, besides its text."""
+    """Return the settings that determine a shard's bytes, besides its text."""
     column = getattr(inputs[0], "text_column", None) if inputs else None
     return {
         "format": FORMAT,
@@ -95,7 +95,7 @@ def _shard_settings(
 
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
-    """Records what is made in the folder, or checks that it is the same. Parts may begin at the same moment."""
+    """Record what is made in the folder, or check that it is the same. Parts may begin at the same moment."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / _LOCK):
         present = read_json_object(folder / RECIPE)
@@ -114,9 +114,9 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int, facts: dict) -> Corpus | None:
-    """Writes the manifest, with these further facts, once the shards of all parts are there."""
+    """Write the manifest, with these further facts, once the shards of all parts are there."""
     if not all(job.all_recorded() for job in jobs):
-        return None  # before anything is read: the last part alone reads the other parts' shards
+        return None  # before anything is read: only the last part reads the other parts' shards
 
     _find_finished(jobs, num_proc)
     if not all(job.complete for job in jobs):
@@ -157,7 +157,7 @@ def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
 
 
 def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
-    """Makes the jobs' shards: whole inputs in parallel, or one input after the other, its groups in parallel."""
+    """Make the jobs' shards: whole inputs in parallel, or one input after the other, its groups in parallel."""
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     work = ((job, tokenizer, recipe["language"]) for job in jobs)
 

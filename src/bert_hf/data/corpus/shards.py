@@ -43,7 +43,7 @@ _MAX_DOCUMENT_TOKENS = 64_000_000  # tokens: a document is held in memory until 
 
 
 def write_json(path: Path, content: dict) -> None:
-    """Writes a JSON file atomically."""
+    """Write a JSON file atomically."""
     write_durably(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -78,7 +78,7 @@ class ShardWriter:
         return self
 
     def add(self, encoded: Encoded) -> None:
-        """Adds some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
+        """Add some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
 
         A document of more than `_MAX_DOCUMENT_TOKENS` tokens (a file without blank lines, say) is ended there.
         """
@@ -92,7 +92,7 @@ class ShardWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Writes what is pending as one record batch."""
+        """Write what is pending as one record batch."""
         ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._pending, strict=True))
         self._pending, self._size = [], 0
 
@@ -142,7 +142,7 @@ class ShardWriter:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes of this machine left of an input's shards: of the one at `path` and later ones."""
+    """Remove what killed processes of this machine left of an input's shards, of which `path` is the first."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
         process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # another host's is not a number
         if process.isdigit() and not _is_alive(int(process)):
@@ -157,16 +157,8 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def finished_shard(path: Path, fingerprint: str) -> dict | None:
-    """The record of a shard that is complete, undamaged and up to date (of this fingerprint), else None."""
-    entry = read_json_object(path.with_suffix(".json"))
-    if entry is None or entry.get("fingerprint") != fingerprint or not path.is_file():
-        return None
-    return entry if file_checksum(path) == entry.get("sha256") else None
-
-
 def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
-    """Writes the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
+    """Write the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
     totals = {name: sum(entry[name] for entry in entries) for name in COUNTS}
     unknown = totals.pop("unknown")
     manifest = {
@@ -191,35 +183,35 @@ class InputShards:
         shards.find_finished()
         shards.write((str(folder / "tokenizer/tokenizer.json"), ""), "en")
 
-    Where a shard ends depends on the groups of pieces alone, not on how many processes encode them.
+    Where a shard ends depends only on the groups of pieces, not on how many processes encode them.
     """
 
     source: Source
     path: Path  # of the first shard
-    made_from: dict  # what the fingerprint has in common with those of the corpus's other inputs
+    made_from: dict  # settings of all inputs of the corpus, part of the fingerprint
     without: frozenset[int] = frozenset()  # numbers of documents that are left out
     entries: list[dict] = field(default_factory=list)  # the records of the first shards
     cut_at: int = field(default_factory=lambda: SHARD_TOKENS)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Of what the shards are made from. It takes reading the input."""
+        """Return the SHA-256 of all that decides the shards. The input is read."""
         return json_checksum([self.made_from, self.source.name, self.source.checksum(), sorted(self.without)])
 
     @property
     def complete(self) -> bool:
-        """Whether the records of all shards are known."""
+        """Return whether the records of all shards are known."""
         return bool(self.entries) and "cut_at" not in self.entries[-1]
 
     def _path_of(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.stem}-{number:05d}.arrow") if number else self.path
 
     def _fingerprint_of(self, number: int) -> str:
-        """The first shard's does not depend on where it ends: an input of one shard is not cut."""
+        """Return a shard's fingerprint. The first one's does not depend on where it ends: it may be the only one."""
         return json_checksum([self.fingerprint, number, self.cut_at]) if number else self.fingerprint
 
     def all_recorded(self) -> bool:
-        """Whether each shard has its record. Nothing is verified: this reads a few small files."""
+        """Return whether each shard has its record. Nothing is verified: this reads a few small files."""
         number = 0
         while record := read_json_object(self._path_of(number).with_suffix(".json")):
             if "cut_at" not in record:
@@ -228,24 +220,26 @@ class InputShards:
         return False
 
     def holds_other_text(self) -> bool:
-        """Whether the first shard, if there is one, was made from something else."""
+        """Return whether the first shard, if there is one, was made from something else."""
         record = read_json_object(self.path.with_suffix(".json"))
         return record is not None and record.get("fingerprint") != self.fingerprint
 
     def find_finished(self) -> None:
-        """Finds the shards that are complete, undamaged and up to date, up to the first that is not.
+        """Find the shards that are complete, undamaged and up to date, up to the first that is not.
 
-        If there are any, reads the input and the shards to verify them.
+        If there are any, the input and the shards are read to verify them.
         """
         while not self.complete:
             number = len(self.entries)
             path = self._path_of(number)
-            if not path.with_suffix(".json").is_file():
+            record = read_json_object(path.with_suffix(".json"))
+            if record is None or record.get("cut_at", self.cut_at) != self.cut_at or not path.is_file():
                 break
-            entry = finished_shard(path, self._fingerprint_of(number))
-            if entry is None or entry.get("cut_at", self.cut_at) != self.cut_at:
+            if record.get("fingerprint") != self._fingerprint_of(number):
                 break
-            self.entries.append(entry)
+            if record.get("sha256") != file_checksum(path):
+                break
+            self.entries.append(record)
 
     def write(
         self,
@@ -253,7 +247,7 @@ class InputShards:
         language: str | None,
         mapped: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
-        """Reads the input, encodes it and writes the shards that are not finished: the work of one process.
+        """Read the input, encode it and write the shards that are not finished: the work of one process.
 
         Args:
             tokenizer: the arguments of `encoding.load_encoder`.
