@@ -1,5 +1,6 @@
 """A torch dataset of pre-training examples: example number → sentence pair (A, B)."""
 
+import functools
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -115,47 +116,37 @@ class PreTrainingExamples(Dataset):
         return parts[1]
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[Window, EpochPlan]:
-        """The documents of a window and the pairs drawn from them; the last two are cached."""
+        """Return the documents of a window and the pairs drawn from them; the last two are cached."""
         key = (phase, epoch, window)
         found = self._plans.get(key)
         if found is None:
-            found = self.corpus.window(self._windows(phase, epoch)[window]), self._pairs(key)
+            store = self.corpus.window(self._windows(phase, epoch)[window])
+            draw = functools.partial(self._draw, store, *key)
+            pairs = draw() if self.plan_folder is None else shared_plan(self.plan_folder, key, draw)
             for old in list(self._plans)[:-1]:
                 self._plans.pop(old, None)
-            self._plans[key] = found
+            self._plans[key] = found = store, pairs
         return found
 
-    def _pairs(self, key: tuple[int, int, int]) -> EpochPlan:
-        """The pairs of a window: drawn here, or mapped where a process of this machine has drawn them."""
-        if self.plan_folder is None:
-            return self._draw(*key)
-        return shared_plan(self.plan_folder, key, lambda: self._draw(*key))
-
-    def _draw(self, phase: int, epoch: int, window: int) -> EpochPlan:
-        documents = _bounds(self.corpus.window(self._windows(phase, epoch)[window]))
+    def _draw(self, store: Window, phase: int, epoch: int, window: int) -> EpochPlan:
         max_tokens = self.phases[phase].max_seq_length - self.objective.specials
         rng = generator(self.seed, PLAN, phase, epoch, window)
-        return plan_epoch(documents, max_tokens, self.short_seq_probability, self.objective, rng)
+        return plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
-        """Number of examples in a window of an epoch; None where the epoch has no such window.
-
-        It is known before the window is read: the sampler needs it.
-        """
+        """Return the number of examples in a window of an epoch; None where the epoch has no such window."""
         key = (phase, epoch, window)
         if key not in self.lengths:
             exists = window < self.window_count(phase, epoch)
-            plan_only = exists and self.plan_folder is not None  # without opening the text, which others may read
-            pairs = self._pairs(key) if plan_only else self.plan(*key)[1] if exists else None
-            self.lengths[key] = None if pairs is None else pairs.pair_count
+            self.lengths[key] = self.plan(*key)[1].pair_count if exists else None
         return self.lengths[key]
 
     def window_count(self, phase: int, epoch: int) -> int:
-        """Number of windows in an epoch of a phase."""
+        """Return the number of windows in an epoch of a phase."""
         return len(self._windows(phase, epoch))
 
     def epoch_length(self, phase: int, epoch: int) -> int:
-        """Number of examples in an epoch of a phase: all its windows are opened."""
+        """Return the number of examples in an epoch of a phase: all its windows are opened."""
         return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
@@ -163,11 +154,11 @@ class PreTrainingExamples(Dataset):
         return length if self.limit is None else min(length, self.limit)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
+        """Set the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
         self._epoch.fill_(0 if self.fixed else epoch)
 
     def _number_of(self, index: int) -> ExampleNumber:
-        """The example that a plain index means, in shuffled order, so that a limit takes from all documents."""
+        """Return the example that a plain index means, in shuffled order: a limit takes from all documents."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         if not self.fixed and self.limit is None and self.window_count(0, 0) > 1:
@@ -181,7 +172,7 @@ class PreTrainingExamples(Dataset):
         return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # epochs differ by a few examples
 
     def __getitems__(self, numbers: list) -> list[Mapping]:
-        """Several rows at once, as a `DataLoader` requests them.
+        """Return several rows at once, as a `DataLoader` requests them.
 
         They are mappings, not `dict`s: from a `dict` a stock `Trainer` removes all keys that are not arguments of
         the model's `forward` (`remove_unused_columns`), before the collator sees it.
@@ -189,7 +180,7 @@ class PreTrainingExamples(Dataset):
         return [UserDict(self[number]) for number in numbers]
 
     def __getitem__(self, number: ExampleNumber | int) -> dict:
-        """The example before truncation and masking.
+        """Return the example before truncation and masking.
 
         Returns:
             segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs;
