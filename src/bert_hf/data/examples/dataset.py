@@ -25,20 +25,16 @@ logger = logging.get_logger(__name__)
 class PreTrainingExamples(Dataset):
     """The examples of a corpus, each a dict of `segment_a`, `segment_b`, `next_sentence_label` (see `__getitem__`).
 
-    Pairs and lengths are drawn every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and memory
-    is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
-    are fixed.
+    Pairs and lengths are drawn every epoch from (seed, phase, epoch, window): nothing is copied on disk, and memory
+    holds two windows, however large the corpus.
 
         >>> train, held_out = Corpus("runs/corpus").split(percentage=5)
         >>> examples = PreTrainingExamples(train, max_seq_length=512)
         >>> evaluation = PreTrainingExamples(held_out, max_seq_length=512, fixed=True)
 
-        >>> texts = load_dataset(…, split="train").train_test_split(0.05)
-        >>> examples = PreTrainingExamples(texts["train"], tokenizer=tokenizer, max_seq_length=512)
-
     `PreTrainer` addresses them by `ExampleNumber`. A stock `Trainer` or a plain `DataLoader` uses plain indices: an
-    index means that example of the first window (256 million tokens; a warning is logged if there are more), in the
-    epoch that was last passed to `set_epoch`. Trainer calls it on one process, not on several.
+    index means that example of the first window (256 million tokens), in the epoch that was last passed to
+    `set_epoch`. Trainer calls it on one process, not on several.
 
     Args:
         corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
@@ -53,7 +49,7 @@ class PreTrainingExamples(Dataset):
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
-        fixed: the windows in the store's order: for readers of the first one only (held-out sets, the corpus report).
+        fixed: always epoch 0, whose first window is the corpus's: for held-out sets and the corpus report.
         limit: with plain indices, the maximum number of examples.
 
     Attributes:
@@ -61,8 +57,7 @@ class PreTrainingExamples(Dataset):
             checkpoint holds it, so that a resumed run does not open the windows that it has already read.
 
     Raises:
-        InputError: no corpus or text, no tokenizer for texts; pairs are required, but the corpus has fewer than two
-            documents, or no document of two sentences.
+        InputError: no corpus or text, no tokenizer for texts, or no pairs can be drawn (`Objective.check`).
     """
 
     def __init__(
@@ -101,7 +96,6 @@ class PreTrainingExamples(Dataset):
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
-        # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
         if self.objective.pairs:
             self.objective.check(_bounds(self.corpus.window(self.corpus.windows()[0])))
 

@@ -22,8 +22,8 @@ class Objective:
     """Which segments make an example, and what its label is called in the metrics.
 
     Args:
-        arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `chunks` are those of
-            `gather_chunks`, `target` (documents,) is how many tokens an example of each document should have.
+        arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `gather_chunks` makes
+            `chunks`; `target` (documents,) is how many tokens an example of each document should have.
         title: its line on the model card.
         metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
     """
@@ -34,22 +34,22 @@ class Objective:
 
     @property
     def pairs(self) -> bool:
-        """True if an example has two segments and a label."""
+        """Return whether an example has two segments and a label."""
         return bool(self.metric)
 
     @property
     def specials(self) -> int:
-        """Special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
+        """Return the number of special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
         return 3 if self.pairs else 2
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics of an evaluation, as in `eval_loss`."""
+        """Return the metrics of an evaluation, as in `eval_loss`."""
         tasks = ("mlm", self.metric) if self.pairs else ("mlm",)
         return ("loss", *(f"{task}_{kind}" for task in tasks for kind in ("loss", "accuracy")))
 
     def check_model(self, config: Any, where: str | None = None) -> None:
-        """Raises an `InputError` if a model of this configuration cannot tell two segments apart."""
+        """Raise an `InputError` if a model of this configuration cannot tell two segments apart."""
         if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
             raise InputError(
                 f"sentence pairs need 2 token types, the model has {config.type_vocab_size}",
@@ -58,10 +58,7 @@ class Objective:
             )
 
     def check(self, documents: DocumentBounds) -> None:
-        """Raises an `InputError` if no pairs can be drawn from these documents."""
-        if not self.pairs:
-            return
-
+        """Raise an `InputError` if no pairs can be drawn from these documents."""
         count = len(documents.starts)
         if count < 2:
             problem = f"sentence pairs need at least 2 documents, the text has {count}"
@@ -77,7 +74,7 @@ class Objective:
 def single_segments(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Each chunk is segment A of an example without B."""
+    """Return examples without B: each chunk is segment A of one."""
     _, start, end = chunks
     return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
 
@@ -92,7 +89,7 @@ OBJECTIVES: dict[bool | str, Objective] = {
 def plan_epoch(
     documents: DocumentBounds, max_tokens: int, short_seq_probability: float, objective: Objective, rng: Generator
 ) -> EpochPlan:
-    """Draws the examples of one epoch.
+    """Draw the examples of one epoch.
 
     Example: documents with sentences of [6, 7, 3, 8, 5], [20, 4] and [9] tokens; max_tokens 10; next-sentence pairs.
         chunks of two or more sentences: [6, 7], [3, 8, 5] and [20, 4]
@@ -103,12 +100,7 @@ def plan_epoch(
     Args:
         max_tokens: number of tokens that A and B may have together, special tokens not counted.
         short_seq_probability: share of the documents whose target length is uniform in [2, max_tokens].
-
-    Raises:
-        InputError: no pairs can be drawn from the documents (`Objective.check`).
     """
-    objective.check(documents)
-
     # The target length of each document, one for all of its chunks
     target = np.full(len(documents.starts), max_tokens)
     short = rng.random(len(target)) < short_seq_probability

@@ -18,7 +18,7 @@ _KEPT = 4  # files: batches that are read ahead may still need the windows befor
 
 
 def shared_plan(folder: Path, key: tuple[int, int, int], draw: Callable[[], EpochPlan]) -> EpochPlan:
-    """The plan of a window (phase, epoch, window), memory-mapped from its file in a folder on a local disk.
+    """Return the plan of a window (phase, epoch, window), memory-mapped from its file in a folder on a local disk.
 
     Whoever asks for it first draws it; the others wait for the file.
     """
@@ -53,7 +53,7 @@ def _mapped(path: Path) -> EpochPlan:
 
 @contextlib.contextmanager
 def shared_plan_folder(run: Path, first: bool, gather: Callable[[object], list]) -> Iterator[Path]:
-    """Context manager: a temporary folder for the processes of this machine. Called by all ranks of a run.
+    """Yield a temporary folder for the processes of this machine. All ranks of a run call it.
 
     Args:
         run: output folder of the run; what the same run left when it was killed is removed.
@@ -61,16 +61,13 @@ def shared_plan_folder(run: Path, first: bool, gather: Callable[[object], list])
         gather: returns the values of all ranks.
     """
     prefix = f"bert_hf-{text_checksum(str(run.resolve()))[:16]}-"
-    mine = None
+    folder: contextlib.AbstractContextManager[str | None] = contextlib.nullcontext()
     if first:
         for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        mine = tempfile.mkdtemp(prefix=prefix)
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
 
-    host = socket.gethostname()
-    folders = {host: folder for host, folder in gather((host, mine)) if folder}
-    try:
+    with folder as mine:  # a rank that still needs a plan when it is removed draws it again
+        host = socket.gethostname()
+        folders = {host: folder for host, folder in gather((host, mine)) if folder}
         yield Path(folders[host])
-    finally:
-        if mine is not None:  # a rank that still needs a plan draws it again
-            shutil.rmtree(mine, ignore_errors=True)
