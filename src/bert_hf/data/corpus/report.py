@@ -70,7 +70,7 @@ def corpus_findings(
 
 
 def short_report(findings: list[Finding]) -> list[str]:
-    """One line for everything that is good, and a line for each problem."""
+    """Return one line for everything that is good, and a line for each problem."""
     problems = [str(finding) for finding in findings if finding.remedy]
     size = "" if findings[0].remedy else f"{findings[0].what}; "
     return [f"corpus: {size}{len(findings) - len(problems)} of {len(findings)} checks passed", *problems]
@@ -81,7 +81,7 @@ def report_lines(
     corpus_args: TextArguments,
     example_args: ExampleArguments,
 ) -> Iterator[str]:
-    """The report of `prepare.py --check`, line by line: on a prepared corpus, or on a bounded sample of raw text."""
+    """Yield the report of `prepare.py --check`, on a prepared corpus or on a bounded sample of raw text."""
     corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
@@ -242,7 +242,7 @@ def find_markup(documents: Iterable[str]) -> Finding:
 
 
 def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    """The beginnings of some documents, without the space that decoding puts around each mark: `& lt ; br & gt ;`."""
+    """Yield the beginnings of some documents, without the space that decoding puts around each mark: `& lt ;`."""
     for document in np.linspace(0, len(window) - 1, min(_DECODED, len(window))).astype(int):
         first, last = int(window.document_starts[document]), int(window.document_ends[document])
         text = str(tokenizer.decode(window.ids(first, last)[:_DECODED_TOKENS]))

@@ -22,7 +22,7 @@ from bert_hf.errors import InputError
 
 
 class TextCorpus(Window):
-    """Tokenized documents in memory: a corpus that is its only window (it has the methods of a `Corpus`).
+    """Tokenized documents in memory: a corpus that is its only window, with the methods of a `Corpus`.
 
     Args:
         texts: one document each; documents without a token are left out.
@@ -42,15 +42,15 @@ class TextCorpus(Window):
 
     @property
     def tokens(self) -> int:
-        """Tokens in these documents."""
+        """Return the number of tokens in these documents."""
         return int(self.token_offsets[-1])
 
     def windows(self, rng: np.random.Generator | None = None) -> list[str]:
-        """One window: all documents."""
+        """Return one window: all documents."""
         return ["all"]
 
     def window(self, part: str) -> "TextCorpus":
-        """All documents."""
+        """Return all documents."""
         return self
 
 
@@ -60,7 +60,7 @@ def open_corpus(
     text_column: str | None = None,
     language: str | None = "en",
 ) -> Any:
-    """Opens a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
+    """Open a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
 
     Args:
         source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
@@ -82,7 +82,7 @@ def open_corpus(
 
 
 def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
-    """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings)."""
+    """Yield the text of each row: the row itself, or its column `text_column` ("text", or the only one of strings)."""
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 

@@ -17,7 +17,7 @@ from bert_hf.models.unpadded_batch import layout_of
 
 
 class DataCollatorForPreTraining:
-    """Rows → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
+    """Make a batch for `BertForPreTraining`, ours or stock, of rows: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
 
         >>> examples = PreTrainingExamples("runs/corpus", max_seq_length=512)
         >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
@@ -32,13 +32,11 @@ class DataCollatorForPreTraining:
     - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
       `next_sentence_label` are optional. A row with `labels` is already masked, and is only padded.
 
-    Rows without `seed` and `number` draw from torch's global generator. Then the masks of a run are the same only with
-    the same seed, batch size, ranks and number of workers, and not after a resume within an epoch; an evaluation has
-    other masks every time (give it rows with `labels`). For a dataset with columns that `forward` does not take, a
-    stock `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
+    Rows without `seed` and `number` draw from torch's global generator: a resumed run, or one with another batch size
+    or number of workers, has other masks, and so has each evaluation (give it rows with `labels`). For a dataset with
+    columns that `forward` does not take, a stock `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
 
     Args:
-        tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
         nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
         max_seq_length: truncation length of segment rows without their own `max_seq_length`. By default the
@@ -81,7 +79,7 @@ class DataCollatorForPreTraining:
         self._random_ids = np.flatnonzero(~self._special)
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
-        """One example: input_ids, token_type_ids, labels, each (l,) int64."""
+        """Return one example: input_ids, token_type_ids, labels, each (l,) int64."""
         if "segment_a" in feature:
             rng = _generator_of(feature)
             ids, segments = self._joined(feature, rng)
@@ -110,7 +108,7 @@ class DataCollatorForPreTraining:
         return np.array(joined.input_ids, np.int64), np.array(joined.token_type_ids, np.int64)
 
     def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
+        """Return masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
         maskable = ~self._special[ids]
         if self._starts_word is not None:
             chosen = choose_words(maskable, self._starts_word[ids], share, rng)
@@ -138,7 +136,7 @@ class DataCollatorForPreTraining:
 
 
 def pad_rows(rows: Sequence, fill: int) -> torch.Tensor:
-    """Sequences of ints as (B, L) int64, padded on the right with `fill` to the longest."""
+    """Return sequences of ints as (B, L) int64, padded on the right with `fill` to the longest."""
     padded = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
@@ -148,7 +146,7 @@ def pad_rows(rows: Sequence, fill: int) -> torch.Tensor:
 def pad_inputs(
     ids: Sequence, pad_id: int, device: torch.device, segments: Sequence | None = None
 ) -> dict[str, torch.Tensor]:
-    """`input_ids`, `attention_mask` and, with `segments`, `token_type_ids` (B, L), padded on the right."""
+    """Return `input_ids`, `attention_mask` and, with `segments`, `token_type_ids` (B, L), padded on the right."""
     inputs = {"input_ids": pad_rows(ids, pad_id), "attention_mask": pad_rows([[1] * len(row) for row in ids], 0)}
     if segments is not None:
         inputs["token_type_ids"] = pad_rows(segments, 0)
@@ -156,14 +154,14 @@ def pad_inputs(
 
 
 def _generator_of(feature: Mapping) -> np.random.Generator:
-    """That of a numbered example; another row's is seeded by PyTorch's."""
+    """Return the generator of a numbered example, or one that PyTorch's seeds."""
     if "seed" in feature and "number" in feature:
         return generator(feature["seed"], MASK, *feature["number"])
     return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
 
 
 def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
+    """Return input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
     ids = np.asarray(feature["input_ids"], dtype=np.int64)
     real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
     segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
@@ -174,7 +172,6 @@ def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
 def _label(feature: Mapping) -> int:
-    """The row's next-sentence label."""
     if "next_sentence_label" not in feature:
         raise InputError(
             "a row has no next_sentence_label",

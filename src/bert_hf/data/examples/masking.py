@@ -12,19 +12,19 @@ MASKED, RANDOM = 0.8, 0.1  # A.1; the rest keeps its token
 
 
 def prediction_count(maskable: int, probability: float) -> int:
-    """Number of the `maskable` positions to predict: max(1, ⌊p·n + ½⌋), and 0 where nothing can be."""
+    """Return how many of the `maskable` positions to predict: max(1, ⌊p·n + ½⌋), and 0 where nothing can be."""
     return min(maskable, max(1, int(probability * maskable + 0.5)))
 
 
 def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
-    """Positions to predict, ascending: exactly `prediction_count` of the positions where `maskable` (L,) is true."""
+    """Return positions to predict, ascending: exactly `prediction_count` of those where `maskable` (L,) is true."""
     candidates = np.flatnonzero(maskable)
     count = prediction_count(len(candidates), probability)
     return np.sort(candidates[np.argsort(rng.random(len(candidates)))[:count]])
 
 
 def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
-    """Positions to predict, ascending, whole words only.
+    """Return positions to predict, ascending, whole words only.
 
     Words are taken in random order while they fit into the budget of `prediction_count`; one that does not fit is
     skipped. So the budget is never exceeded, and the rest of it is shorter than the shortest word that was not taken.
@@ -60,7 +60,7 @@ def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: flo
 def replace(
     input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: Generator
 ) -> np.ndarray:
-    """A copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.
+    """Return a copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.
 
     Each token has its own draw, also within whole words, so that 80/10/10 holds at the token level. `random_ids` (R,)
     are the ids that a random token is drawn from: the whole vocabulary in the 2018 code, here without special tokens.

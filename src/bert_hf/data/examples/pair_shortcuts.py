@@ -1,7 +1,7 @@
 """Label leaks: how well the NSP label can be predicted without comparing the two segments.
 
-A model that can infer the label from the lengths of the segments, or from their words taken alone, learns that instead
-of language. `shortcuts` reports on a text (`prepare.py --check true`); `length_leak` also tests our pair sampler.
+A model that can infer the label from the lengths of the segments, or from the words of each, learns that instead of
+language. `shortcuts` reports on a text (`prepare.py --check true`); `length_leak` also tests our pair sampler.
 """
 
 from typing import NamedTuple
@@ -30,16 +30,15 @@ class LengthLeak(NamedTuple):
     error: float  # standard error of an accuracy of one half, for this number of pairs
 
     def is_found(self) -> bool:
-        """True if the accuracy is above the tolerated one by two standard errors."""
+        """Return whether the accuracy is above the tolerated one by two standard errors."""
         return self.accuracy > self.chance + ALLOWED + 2 * self.error
 
 
 def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -> LengthLeak:
-    """Predicts the label of pairs from their lengths alone: boosted trees, four-fold, always with the same folds.
+    """Predict the label of pairs only from their lengths: boosted trees, four-fold, always with the same folds.
 
-    [SEP] follows A and B, so its positions are the same information. The sum and the difference of the lengths are
-    inputs, too: trees approximate them only by many cuts. The trees are fewer and smaller than scikit-learn's default,
-    which overfits some thousand pairs and detects less of a small leak.
+    [SEP] follows A and B, so its positions are the same information. The trees are fewer and smaller than
+    scikit-learn's default, which overfits some thousand pairs and detects less of a small leak.
 
     Args:
         length_a, length_b: (N,) tokens of A and B as the model sees them: after truncation.
@@ -61,7 +60,7 @@ def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -
 
 
 def shortcuts(examples: PreTrainingExamples, collator: DataCollatorForPreTraining) -> list[Finding]:
-    """The accuracy reached from the lengths alone (`length_leak`), and from the words of A and of B, not compared."""
+    """Return the accuracy reached from the lengths (`length_leak`), and from the words of A and of B, not compared."""
     number = min(MAX_PAIRS, len(examples))
     if number < MIN_PAIRS:
         return [Finding(f"{number} pairs: too few to look for label leaks")]
@@ -101,7 +100,7 @@ def _leak_in_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]
 
 
 def _bag_of_words(pair: dict, special_ids: list[int]) -> dict[int, float]:
-    """Which words occur in A and in B, each segment scaled to length 1, so that long ones do not dominate.
+    """Return which words occur in A and in B, each segment scaled to length 1, so that long ones do not dominate.
 
     A = 7 9 7 and B = 5 are {14: 0.71, 18: 0.71, 11: 1.0}: twice the id, plus one for B.
     """

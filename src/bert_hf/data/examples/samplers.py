@@ -1,8 +1,8 @@
 """Decides the order of a run's examples, and gives each example its own random generator.
 
-An example is a function of the seed and its number and of nothing else: not of batch, worker, rank, prefetch or
-resume. All its random draws come from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al. 2011,
-"Parallel random numbers: as easy as 1, 2, 3") that needs no history.
+An example is a function of the seed and its number only, not of batch, worker, rank, prefetch or resume: its draws
+come from a counter-based generator, which needs no history (Philox; Salmon et al. 2011, "Parallel random numbers: as
+easy as 1, 2, 3").
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class Phase(NamedTuple):
 
 
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
-    """Counter-based generator keyed by its arguments: the same draws on any machine."""
+    """Return a counter-based generator keyed by the arguments: the same draws on any machine."""
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (purpose << 56) | (phase << 48) | epoch], np.uint64)
 
     # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.
@@ -48,7 +48,7 @@ def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, 
 
 
 def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: int) -> tuple[Phase, ...]:
-    """The phases of a run of `steps` optimizer steps.
+    """Return the phases of a run of `steps` optimizer steps.
 
     The paper trains 90 % of the steps at 128 tokens and the rest at 512 (A.2):
 
@@ -75,7 +75,7 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
 def walk(
     phases: tuple[Phase, ...], window_length: WindowLength, total: int
 ) -> Iterator[tuple[tuple[int, int, int], int, int]]:
-    """The windows of a run of `total` examples in order: ((phase, epoch, window), examples taken, its length).
+    """Yield the windows of a run of `total` examples: ((phase, epoch, window), examples taken, its length).
 
     Example: 12 examples, the first phase ends at 7, and every epoch has two windows, of 4 and 2 examples.
         phase 0, epoch 0: (0, 0, 0) gives 4 of 4 and (0, 0, 1) 2 of 2; there is no window 2
@@ -99,29 +99,28 @@ def walk(
 
 
 def length_at(phases: tuple[Phase, ...], position: int) -> int:
-    """Sequence length at a position (the number of examples that all ranks of the run have trained on)."""
+    """Return the sequence length after `position` examples of the run, over all ranks."""
     return next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
 
 
 def epochs_done(dataset, position: int) -> float:
-    """Passes over the text; Trainer's own count restarts when a run does."""
+    """Return the passes over the text; Trainer's own count restarts when a run does."""
     windows = walk(dataset.phases, dataset.window_length, position)
     return sum(taken / length / dataset.window_count(*place[:2]) for place, taken, length in windows)
 
 
 class LengthGroups(LengthGroupedSampler):
-    """Batches of texts of about one length, in random order; (seed, epoch) alone decide it.
+    """Batches of texts of about one length, in a random order that depends only on (seed, epoch).
 
-    The stock sampler, from which the batches come, differs in two ways. It draws from the global generator, whose
-    state is another one when a run is resumed. And it leaves its batches sorted, longest first, 50 at a time: where
-    length tells the class (spam is long), dozens of steps in a row see hardly any row of the other class. On SMS spam
-    a network with random weights then learned nothing (docs/speed.md).
+    The stock sampler draws from the global generator, whose state is another one when a run is resumed. And it leaves
+    its batches sorted, longest first, 50 at a time: where length tells the class (spam is long), dozens of steps in a
+    row see hardly any row of the other class, and a network may learn nothing (docs/speed.md).
 
         lengths in the stock order     95 88 | 41 40 | 12 9 | 90 93 | 38 36 | 8 7    (sorted 3 batches at a time)
         the same batches here          95 88 | 12 9 | 38 36 | 90 93 | 8 7 | 41 40
 
-    The first batch, into which the stock sampler puts the longest text, stays the first: memory that does not suffice
-    is noticed at once. A last, incomplete one stays the last.
+    The first batch, with the longest text, stays the first: too little memory is noticed at once. A last, incomplete
+    one stays the last.
     """
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int):
@@ -143,10 +142,9 @@ class LengthGroups(LengthGroupedSampler):
 
 
 def set_epoch(batch_sampler: Any, epoch: int) -> None:
-    """Passes the number of an epoch to a batch sampler and to all that it wraps.
+    """Pass the number of an epoch to a batch sampler and to all that it wraps.
 
-    accelerate looks three levels deep. On several ranks a run that is resumed within an epoch has a fourth, and would
-    read the rest of that epoch in the order of the first one.
+    accelerate looks three levels deep; on several ranks a run that is resumed within an epoch has a fourth.
     """
     while batch_sampler is not None:
         if hasattr(batch_sampler, "set_epoch"):
@@ -155,7 +153,7 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items of an iterator, each of which a thread makes while the one before it is used."""
+    """Yield the items of an iterator, each of which a thread makes while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(next, items, None)
         while (item := upcoming.result()) is not None:
@@ -167,18 +165,14 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
 class RunSampler(Sampler[ExampleNumber]):
     """The examples of a run that one rank trains on, in order, starting anywhere.
 
-    Ranks take turns, a micro-batch at a time. The numbers of other ranks are never made: of 512 ranks each would make
-    511 times as many in vain. The next window is prepared in a thread.
-
-    Its length is that of the whole run and does not shrink when it starts late: transformers' Trainer then sees one
-    epoch of `total` examples, and resuming at position N reads none of the N examples before it.
+    Ranks take turns, a micro-batch at a time, and each makes only its own numbers. The next window is prepared in a
+    thread. The length counts the whole run, also where it starts late: transformers' Trainer then sees one epoch of
+    `total` examples, and resuming at position N reads none of the N examples before it.
 
     Args:
-        phases: the run's phases; only the last has no end.
         window_length: (phase, epoch, window) → number of examples, None where the epoch has no such window. It may
             depend on the run's seed, and on nothing else.
         total: examples in the run, over all ranks.
-        seed: seed of the run.
         start: examples already consumed by the whole run (all ranks).
         rank, ranks, batch_size: this rank, their number, and sequences in a micro-batch of each.
     """
@@ -201,7 +195,7 @@ class RunSampler(Sampler[ExampleNumber]):
                 yield ExampleNumber(*place, int(index))
 
     def _windows(self) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
-        """(phase, epoch, window) of each window from `start` on, and which of its examples this rank trains on."""
+        """Yield (phase, epoch, window) of each window from `start` on, and the examples of it for this rank."""
         begin = 0
         for place, taken, length in walk(self.phases, self.window_length, self.total):
             end = begin + taken
@@ -211,7 +205,7 @@ class RunSampler(Sampler[ExampleNumber]):
             begin = end
 
     def _own_positions(self, first: int, end: int) -> np.ndarray:
-        """The positions in [first, end) that this rank trains on.
+        """Return the positions in [first, end) that this rank trains on.
 
         Example: rank 1 of 2, micro-batches of 3, a run that starts at 0. In [4, 16) it has 4, 5 and 9, 10, 11 and 15.
         """

@@ -22,23 +22,23 @@ class DocumentBounds(NamedTuple):
     offsets: np.ndarray  # (S + 1,) tokens before each sentence
 
     def tokens(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Number of tokens of the segments [start, end)."""
+        """Return the number of tokens of the segments [start, end)."""
         return self.offsets[end] - self.offsets[start]
 
     @property
     def sizes(self) -> np.ndarray:
-        """(D,) number of tokens of each document."""
+        """Return (D,) the number of tokens of each document."""
         return self.tokens(self.starts, self.ends)
 
     def nearest_boundary(self, tokens: np.ndarray) -> np.ndarray:
-        """The sentence whose beginning is nearest to a position, given as a number of tokens from the first one on."""
+        """Return the sentence that begins nearest to a position, a number of tokens from the first one on."""
         after = np.clip(np.searchsorted(self.offsets, tokens), 1, len(self.offsets) - 1)
         before_is_nearer = tokens - self.offsets[after - 1] < self.offsets[after] - tokens
         return after - before_is_nearer
 
 
 def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
-    """For each wanted length some sentences of that length, or of the nearest one available.
+    """Draw for each wanted length some sentences of that length, or of the nearest one available.
 
     Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
         7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
@@ -78,7 +78,7 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
 def find_segments(
     documents: DocumentBounds, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each wanted length a segment of about that length, within a document: the nearest of some draws.
+    """Draw for each wanted length a segment of about that length, within a document: the nearest of some draws.
 
     Example: a document with sentences of 5, 9, 4, 8 tokens; 12 are wanted. A draw of the first sentence:
         the second: [9] has 9, [9, 4] has 13, which is nearer
@@ -107,10 +107,10 @@ def find_segments(
 def _draw_sentences(
     documents: DocumentBounds, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random sentences, uniform over those of the documents that are long enough; if none is, of the longest one.
+    """Draw sentences, uniformly from the documents that are long enough; if none is, from the longest one.
 
-    Sentences are numbered from the longest document on, so that those of documents that are long enough come first.
-    Numbers from the excluded document on are moved up by its number of sentences.
+    Sentences are numbered from the longest document on, so that documents that are long enough come first. Numbers
+    from the excluded document on are moved up by its number of sentences.
 
     Example: documents a, b, c of 2, 3, 4 sentences with 30, 50, 40 tokens: b has the numbers 0–2, c 3–6, a 7–8.
         35 wanted: b and c are long enough, and one of the numbers 0–6 is drawn

@@ -29,16 +29,16 @@ class EpochPlan(NamedTuple):
 
     @property
     def pair_count(self) -> int:
-        """Number of pairs."""
+        """Return the number of pairs."""
         return len(self.label)
 
     def joined(self, other: "EpochPlan") -> "EpochPlan":
-        """These pairs, and then those of another plan."""
+        """Return these pairs, followed by another plan's."""
         return EpochPlan(*map(np.concatenate, zip(self, other, strict=True)))
 
 
 def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: int) -> np.ndarray:
-    """Cuts every document into chunks of at least `target` tokens and `min_sentences` sentences.
+    """Cut every document into chunks of at least `target` tokens and `min_sentences` sentences.
 
     The last chunk of a document may be shorter. A last sentence that would be alone joins the chunk before it.
 
@@ -73,11 +73,7 @@ def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: 
 def next_sentence_pairs(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Draws the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`.
-
-    The pairs of chunks come first, in the order of the text. Pairs that use a chunk once more follow (`_pair_chunks`),
-    and then two pairs for each one-sentence document.
-    """
+    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`."""
     _, start, end = chunks
     several = end - start > 1
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
@@ -92,16 +88,13 @@ def next_sentence_pairs(
 
 
 def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
-    """Cuts every chunk into A and B, and replaces B in half of them.
+    """Cut every chunk into A and B, and replace B in half of them.
 
     The replaced segments are exchanged among the NOT_NEXT pairs (`exchange_segments`). Where one document holds so
     much of the text that pairs find no partner,
         - their B is some segment of another document, of the same length;
         - a chunk whose replaced segment no pair took is used twice more: as it is, and with such a segment. So every
           sentence is used, and half of the labels are NOT_NEXT.
-
-    Args:
-        chunks: (3, chunks) as `gather_chunks` returns them.
     """
     exchanged, unmatched, unused = _cut_and_exchange(documents, chunks, rng)
     repeated = _pair_twice(documents, chunks[:, unused], rng)
@@ -120,7 +113,7 @@ def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) 
 def _cut_and_exchange(
     documents: DocumentBounds, chunks: np.ndarray, rng: Generator
 ) -> tuple[EpochPlan, np.ndarray, np.ndarray]:
-    """Cuts every chunk into A and B. A coin makes half of the pairs NOT_NEXT, and these exchange their B.
+    """Cut every chunk into A and B. A coin makes half of the pairs NOT_NEXT, and these exchange their B.
 
     Returns:
         pairs: one for each chunk.
@@ -145,7 +138,7 @@ def _cut_and_exchange(
 
 
 def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
-    """Each chunk cut into A and B twice: first all as IS_NEXT, then all as NOT_NEXT that have their own B for now."""
+    """Cut each chunk into A and B twice: first all as IS_NEXT, then all as NOT_NEXT with their own B for now."""
     twice = np.tile(chunks, 2)
     start, end = twice[1:]
     cut = _draw_cuts(documents, twice, rng)
@@ -153,12 +146,12 @@ def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -
 
 
 def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> np.ndarray:
-    """(chunks,) the sentence at which B begins, uniform over the boundaries inside each chunk.
+    """Draw (chunks,) the sentence at which B begins, uniformly from the boundaries inside each chunk.
 
     B is never longer than the longest *other* document: no segment could replace it at its own length, and a long B
-    would mean IS_NEXT. This concerns the longest document alone, and its IS_NEXT and NOT_NEXT pairs alike. If that
-    document has most of the text, its NOT_NEXT pairs share the segments of the others, and a B that only the longest
-    of them can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
+    would mean IS_NEXT. This concerns only the longest document, its IS_NEXT and NOT_NEXT pairs alike. If that document
+    has most of the text, its NOT_NEXT pairs share the segments of the others, and a B that only the longest of them
+    can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
 
     Example: documents with sentences of 6, 7, 3, 8, 5 and of 8, 4 tokens, each of them one chunk.
         the first chunk's B may have 12 tokens, the length of the second document: it is [5] rather than [8, 5]
@@ -176,7 +169,7 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
 
 
 def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Exchanges the replaced segments: each pair gets a segment of another document, as long as its own.
+    """Exchange the replaced segments: each pair gets a segment of another document, as long as its own.
 
     The pairs are sorted by the length of their segment, and neighbours exchange theirs. A pair that has a segment of
     its own document, or one that differs by more than an eighth (or four tokens), exchanges again with a pair further
@@ -226,10 +219,10 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
 
 
 def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of proposed exchanges first[i] ↔ second[i] those that can be made together: no number is in two of them.
+    """Choose of proposed exchanges first[i] ↔ second[i] some that can be made together: no number is in two of them.
 
-    Where several proposals contain a number, the last one has it, but one that has it as `second` comes before one
-    that has it as `first`. A proposal is kept if it has both of its numbers.
+    A number belongs to the last proposal that has it as `second`, else to the last that has it as `first`. A proposal
+    is kept if both of its numbers belong to it.
 
     Example: of 0 ↔ 3, 1 ↔ 3 and 4 ↔ 1 the second one takes 3 and the third one 1 and 4: only 4 ↔ 1 is kept.
     """
@@ -248,7 +241,7 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
 def _pair_single_sentences(
     documents: DocumentBounds, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
+    """Make two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
 
     Both begin alike: a sentence as long as the single sentence x is drawn from the longer documents. It is B, and the
     sentences before it are A. The first of the two pairs stays so, and in the second, drawn independently, x
@@ -278,7 +271,7 @@ def _pair_single_sentences(
 def _draw_second_segments(
     documents: DocumentBounds, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
+    """Draw for each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
     several = documents.ends - documents.starts > 1
     followers = DocumentBounds(documents.starts[several] + 1, documents.ends[several], documents.offsets)
 
@@ -301,7 +294,7 @@ def _draw_second_segments(
 def _start_of_a(
     documents: DocumentBounds, b_start: np.ndarray, target: np.ndarray, length_b: np.ndarray
 ) -> np.ndarray:
-    """The sentence from which on A and B reach their document's target, or the first one of the document."""
+    """Return the sentence from which on A and B reach their document's target, or the document's first one."""
     document = np.searchsorted(documents.ends, b_start, side="right")
     begin = documents.offsets[b_start] - (target[document] - length_b)
     start = np.searchsorted(documents.offsets, begin, side="right") - 1
@@ -314,7 +307,7 @@ def _start_of_a(
 def truncated_lengths(
     length_a: int | np.ndarray, length_b: int | np.ndarray, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of A and B after truncation to `max_tokens` together: token by token off the longer one (B on a tie).
+    """Return the lengths of A and B truncated to `max_tokens` together: token by token off the longer one (or B).
 
     Example: A has 30 tokens, B has 10.
         24 allowed: 16 are too many, and all come off A: 14 and 10
@@ -329,7 +322,7 @@ def truncated_lengths(
 
 
 def truncate(a: np.ndarray, b: np.ndarray, max_tokens: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts A and B to `max_tokens` together, as the 2018 code.
+    """Cut A and B to `max_tokens` together, as the 2018 code.
 
     Each token that comes off (`truncated_lengths`) is the first or the last of its segment with probability one half.
     Only how many are taken from the front matters, so the draws are two binomials.

@@ -42,7 +42,7 @@ class Duplicates(dict[int, frozenset[int]]):
 
 
 def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> Duplicates:
-    """The documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
+    """Find the documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
 
     Args:
         num_proc: processes, each of which reads whole inputs. The result does not depend on it.
@@ -81,7 +81,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
 
 
 def document_rows(source: Source, near: bool) -> bytearray:
-    """One row of bytes per document: 8 that equal documents share (0: it is empty) and, if `near`, its signature.
+    """Return a row of bytes per document: 8 that equal documents share (0: it is empty) and, if `near`, its signature.
 
     The signature of a document in several pieces (of a million characters) leaves out the sequences of words across
     their borders.
@@ -110,14 +110,11 @@ def document_rows(source: Source, near: bool) -> bytearray:
 
 
 def minhash_signatures(texts: Iterable[str], *, shingle: int = SHINGLE, values: int = _VALUES) -> np.ndarray:
-    """MinHash signatures: the share of equal values in two rows estimates the Jaccard similarity of the two texts.
+    """Return MinHash signatures, (texts, values) uint32, the same in every process.
 
-    A text is the set of its sequences of `shingle` words, case folded; a text of fewer words is one sequence. White
-    space separates words, and in scripts without spaces each character is a word. Texts without words have equal
-    signatures.
-
-    Returns:
-        (texts, values) uint32, the same in every process.
+    The share of equal values in two rows estimates the Jaccard similarity of the two texts. A text is the set of its
+    sequences of `shingle` words, case folded; a text of fewer words is one sequence. White space separates words, and
+    in scripts without spaces each character is a word. Texts without words have equal signatures.
     """
     sketch = new_sketch(values)
     rows = []
@@ -129,7 +126,7 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int = SHINGLE, values: 
 
 
 def _add(sketch: Any, text: str, shingle: int) -> None:
-    """Adds the sequences of words of a text to a sketch."""
+    """Add the sequences of words of a text to a sketch."""
     words = separate_words(text).split()
     if words:
         hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
@@ -139,7 +136,7 @@ def _add(sketch: Any, text: str, shingle: int) -> None:
 
 
 def new_sketch(values: int) -> Any:
-    """An empty `datasketch.MinHash`, which takes 32-bit hashes."""
+    """Return an empty `datasketch.MinHash`, which takes 32-bit hashes."""
     from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
 
     # Scheme and seed are fixed, so that no default of the library decides the result
@@ -147,19 +144,19 @@ def new_sketch(values: int) -> Any:
 
 
 def separate_words(text: str) -> str:
-    """The text with a space around each character of the scripts that put none between words."""
+    """Return the text with a space around each character of the scripts that put none between words."""
     return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
 
 
 @functools.lru_cache(maxsize=1 << 17)  # few words are most of a text (Zipf)
 def hash_word(word: str) -> int:
-    """64 bits of a word, the same for either case, in every process."""
+    """Return 64 bits for a word, the same for either case, in every process."""
     digest = hashlib.blake2b(word.casefold().encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 def shingle_hashes(hashes: np.ndarray, length: int) -> np.ndarray:
-    """A number for each sequence of `length` words: a polynomial of their hashes modulo 2^64.
+    """Return a number for each sequence of `length` words: a polynomial of their hashes modulo 2^64.
 
     Of five the words a … f and the multiplier m:
 
@@ -172,7 +169,7 @@ def shingle_hashes(hashes: np.ndarray, length: int) -> np.ndarray:
 
 
 def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Those of the documents `numbers` (ascending) that nearly equal an earlier one that is kept.
+    """Return which of the documents `numbers` (ascending) nearly equal an earlier one that is kept.
 
     In rounds: a document that shares no band with an earlier undecided one is kept; those that share a band with a
     kept one are compared with it, and left out where they are alike. Four documents, `~` alike, `-` sharing a band:
@@ -208,6 +205,6 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def first_of_equal(keys: np.ndarray) -> np.ndarray:
-    """For each key the index of its first occurrence: [0, 1, 0, 3] of [7, 5, 7, 9]."""
+    """Return for each key the index of its first occurrence: [0, 1, 0, 3] of [7, 5, 7, 9]."""
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     return first[place]

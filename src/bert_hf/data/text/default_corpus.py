@@ -37,7 +37,7 @@ class Documentation:
     name: str = "documentation"
 
     def checksum(self) -> str:
-        """SHA-256 of the versions that decide the text: of Python and of the packages it is read from."""
+        """Return the SHA-256 of the versions that decide the text: of Python and of the packages it is read from."""
         versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
         for name in DEFAULT_PACKAGES:
             distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
@@ -46,14 +46,14 @@ class Documentation:
         return json_checksum(versions)
 
     def read(self) -> Iterator[Piece]:
-        """The documents."""
+        """Yield the documents."""
         for text in default_documents():
             yield from cut_pieces(text)
 
 
 @functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work
 def default_documents() -> tuple[str, ...]:
-    """Documentation found on this machine, as documents: each help topic of Python, each module's docstrings.
+    """Return documentation found on this machine: each help topic of Python, each module's docstrings.
 
     Only prose is kept, paragraph by paragraph, and a paragraph that begins or reads like an earlier one is dropped, so
     that held-out modules are not copies of others. About 9 MB.
@@ -73,7 +73,7 @@ def default_documents() -> tuple[str, ...]:
 
 
 def _default_modules() -> Iterator[Iterable[list[str]]]:
-    """Package by package, the docstrings of one module (or one help topic) after the other."""
+    """Yield for each package the docstrings of one module (or one help topic) after the other."""
     library = Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
@@ -106,7 +106,7 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _prose(texts: list[str]) -> Iterator[str]:
-    """The paragraphs that are prose: no examples, tables, headings, parameter lists."""
+    """Yield the paragraphs that are prose: no examples, tables, headings, parameter lists."""
     for text in texts:
         for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
             lines = [line.strip() for line in block.splitlines()]
@@ -125,7 +125,7 @@ def _prose(texts: list[str]) -> Iterator[str]:
 
 
 def _is_new(paragraph: str, seen: set[str]) -> bool:
-    """False for a paragraph that equals an earlier one but for case, digits and signs, or begins or ends like one."""
+    """Return whether a paragraph neither equals an earlier one, case and signs aside, nor begins or ends like one."""
     words = re.findall(r"[a-z]+", paragraph.lower())
     keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
     if keys & seen:

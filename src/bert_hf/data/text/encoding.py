@@ -41,7 +41,7 @@ _UNSPACED_END = re.compile(rf"(?:[{_STOPS}]|(?<=[^\x00-\x7f])[!?])[{_STOPS}!?]*+
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:
-    """The sentences of a text.
+    """Return the sentences of a text.
 
     A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
     code, of a related language or of English). A sentence of more than `MAX_SENTENCE_LENGTH` characters (text without
@@ -62,11 +62,10 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """A line in parts that end with the first sentence after `LONG_LINE` characters; joined, they are the line.
+    """Yield a line in parts that end with the first sentence after `LONG_LINE` characters.
 
     The time of `sentencex` (1.0.32) is quadratic in the sentences of a line between which there is no space. A line of
-    other sentences is one part: there the rules of the language decide alone. (They keep a quotation of several
-    sentences whole, and a part may end inside it.)
+    other sentences is one part.
     """
     begin = 0
     while end := _UNSPACED_END.search(line, begin + LONG_LINE - 1):
@@ -78,23 +77,20 @@ def _parts(line: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=8)
 def _rules_of(language: str) -> str:
-    """The code by which `sentencex` knows the rules of a language: `de` for `deu` and for `de-Latn-AT`."""
+    """Return the code by which `sentencex` knows the rules of a language: `de` for `deu` and for `de-Latn-AT`."""
     code, dash, region = language.partition("-")
     return _REGION.sub("", f"{_TWO_LETTERS.get(code, code)}{dash}{region}")
 
 
 def _segments(line: str, language: str) -> list[str]:
-    """The sentences of a line.
-
-    `sentencex` (1.0.32) panics on a single capital letter, white space of several bytes and a full stop, so such space
-    becomes an ordinary one.
-    """
+    """Return the sentences of a line."""
+    # `sentencex` (1.0.32) panics on a single capital letter, white space of several bytes and a full stop
     line = _SPACED_STOP.sub(lambda match: match[0] if match[0].isascii() else " ", line)
     return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
 
 
 def _cut_long(sentence: str) -> Iterator[str]:
-    """The sentence in parts of at most `MAX_SENTENCE_LENGTH` characters."""
+    """Yield the sentence in parts of at most `MAX_SENTENCE_LENGTH` characters."""
     begin = 0
     while begin < len(sentence):
         end = begin + MAX_SENTENCE_LENGTH
@@ -220,14 +216,14 @@ class Encoded(NamedTuple):
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """(n + 1,) int64: where each of n ranges of these lengths begins, one after the other, and where the last ends."""
+    """Return (n + 1,) int64: where each of n consecutive ranges of these lengths begins, and where the last ends."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def sentences_per_document(sentences: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """(D,) int64, from the sentences and the `ends` of each piece; 0 for a document without text.
+    """Return (D,) int64, from the sentences and the `ends` of each piece; 0 for a document without text.
 
-    Of three pieces with 2, 0 and 1 sentences, of which the first and the third end a document:
+    Of three pieces with 2, 0 and 1 sentences; the first and the third end a document:
 
         sentences   [2, 0, 1]     ends [True, False, True]
         document    [0, 1, 1]     of each piece
@@ -238,7 +234,7 @@ def sentences_per_document(sentences: np.ndarray, ends: np.ndarray) -> np.ndarra
 
 
 def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
-    """`readers.Piece`s in groups of about `GROUP` characters; one ends where a document of several pieces ends."""
+    """Yield `readers.Piece`s in groups of about `GROUP` characters; a document of several pieces ends its group."""
     group = []
     size = 0
     continued = False
@@ -256,7 +252,7 @@ def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
 
 
 def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: str | None) -> Encoded:
-    """Encodes a group of pieces. Sentences without a token are left out.
+    """Encode a group of pieces. Sentences without a token are left out.
 
     Args:
         tokenizer: an encoder, or the arguments of `load_encoder` (for another process).
@@ -278,7 +274,7 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
 
 
 def leave_out(pieces: Iterable, numbers: frozenset) -> Iterator:
-    """The pieces of all documents but those of these numbers (from 0, empty documents counted)."""
+    """Yield the pieces of all documents except these numbers (from 0, empty documents counted)."""
     document = 0
     for piece in pieces:
         if document not in numbers:
