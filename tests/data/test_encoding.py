@@ -103,19 +103,6 @@ def trained(request):
     return train_tokenizer([LETTERS, "the cat's mat, the café. Ünïcode strings?"] * 3, vocab_size=400, **options)
 
 
-def test_example_of_an_encoding():
-    """Sentences, table of words and ids as in the docstring of `Encoder`."""
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "c", "##at"]
-    tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(vocabulary)})
-    encoder = Encoder(backend(tokenizer))
-    ids, lengths = encoder(["the cat", "a cat"])
-    assert ids.tolist() == [5, 7, 8, 6, 7, 8]
-    assert lengths.tolist() == [3, 3]
-    assert encoder._words == {"": 0, "the": 1, "cat": 2, "a": 3}
-    assert encoder._starts[:5].tolist() == [0, 0, 1, 3, 4]
-    assert encoder._ids[:4].tolist() == [5, 7, 8, 6]
-
-
 def assert_same_ids(tokenizer, sentences, encoder=None):
     ids, lengths = (encoder or Encoder(backend(tokenizer)))(sentences)
     expected = [e.ids for e in backend(tokenizer).encode_batch_fast(sentences, add_special_tokens=False)]
@@ -137,32 +124,17 @@ def test_emptying_the_cache_changes_nothing(trained, monkeypatch):
         assert_same_ids(trained, sentences, encoder)
 
 
-def test_an_interrupt_while_words_are_learned_leaves_no_wrong_ids(trained, monkeypatch):
-    encoder = Encoder(backend(trained))
-
-    class Interrupted(dict):
-        def __setitem__(self, word, number):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(encoder, "_words", Interrupted(encoder._words))
-    with pytest.raises(KeyboardInterrupt):
-        encoder(["the cat"])
-    assert_same_ids(trained, ["cat", "a cat"], encoder)
-
-
 def test_special_tokens_in_the_text(trained):
     assert_same_ids(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
 
 
 def test_a_tokenizer_with_tokens_of_several_words_is_used_itself(trained):
-    assert Encoder(backend(trained)).by_word
     wide = BertTokenizer(vocab=trained.get_vocab())
-    wide.add_tokens([AddedToken("the cat", normalized=True)])
-    assert not Encoder(backend(wide)).by_word
-    assert_same_ids(wide, ["see the cat sit", "the  cat"])
+    wide.add_tokens([AddedToken("the cat", normalized=True), AddedToken("a b", lstrip=True)])
+    assert_same_ids(wide, ["see the cat sit", "the  cat", "see a b", "a", "b"])
     other = Tokenizer(BPE({"a": 0, "b": 1, " ": 2}, [], unk_token=None))
     other.normalizer = BertNormalizer()
-    assert not Encoder(other).by_word
+    assert Encoder(other)(["a b", "b"])[0].tolist() == [0, 2, 1, 1]
 
 
 # ---- groups
