@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,7 @@ def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading
     numbers = list(sampler)
     batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)][rank::ranks]
     collator = DataCollatorForPreTraining(tokenizer)
+    examples = pickle.loads(pickle.dumps(examples))  # as worker processes get them where they are not forked
     loader = DataLoader(examples, batch_sampler=batches, collate_fn=collator, **loading)
     rows = {}
     for batch_numbers, batch in zip(batches, loader, strict=True):

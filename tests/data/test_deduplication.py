@@ -204,14 +204,3 @@ def test_overwriting_continues_the_same_corpus_and_removes_another(command, tmp_
 
     assert encoded("--deduplicate", "exact") == 3
     assert json.loads((tmp_path / "out/manifest.json").read_text())["made_from"]["deduplicate"] == "exact"
-
-
-def test_changed_text_is_searched_again(command, tmp_path, capsys):
-    assert main([*command, "--deduplicate", "exact"]) == 0
-    with open(command[1], "a") as file:
-        file.write(json.dumps({"text": "Once."}) + "\n" + json.dumps({"text": "Once."}) + "\n")
-    assert main([*command, "--deduplicate", "exact", "--overwrite_output_dir"]) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")] == [
-        "left out: 6 of 75 documents (exact 6, near 0)",
-        "left out: 7 of 77 documents (exact 7, near 0)",
-    ]

@@ -12,7 +12,7 @@ from helpers.token_stores import rows
 
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.shards import InputShards, ShardWriter
+from bert_hf.data.corpus.shards import InputShards
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text import encoding
@@ -87,22 +87,6 @@ def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, m
     corpus = prepare([Endless(("x",))], words, tmp_path / "c")
     assert len(corpus.shards) > 2
     assert max(shard["tokens"] for shard in corpus.manifest["shards"]) < 250
-
-
-def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
-    """Corpora prepared before inputs were cut stay valid: the same file names, records and fingerprints."""
-    prepare(inputs(documents, 2), words, tmp_path / "c")
-    entry = json.loads((tmp_path / "c/data-00001.json").read_text())
-    assert set(entry) == {
-        "file", "bytes", "sha256", "documents", "sentences", "tokens", "one_sentence_documents", "empty_documents",
-        "unknown", "source", "fingerprint",
-    }  # fmt: skip
-    with ShardWriter(tmp_path / "data-00001.arrow", {"source": "1.txt", "fingerprint": entry["fingerprint"]}) as one:
-        version = (str(tmp_path / "c/tokenizer/tokenizer.json"), "")
-        for group in encoding.batch_text_pieces(inputs(documents, 2)[1].read()):
-            one.add(encoding.encode_group(group, version, "en"))
-    for name in ("data-00001.arrow", "data-00001.json"):
-        assert (tmp_path / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
 
 
 class Cut(Texts):

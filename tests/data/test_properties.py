@@ -8,12 +8,11 @@ to try more: conftest.py. The statistical tests use one large sample, always the
 import functools
 import itertools
 import math
-import pickle
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny import VOCABULARY, TinyStore, tiny_tokenizer
 from transformers import BertTokenizer
@@ -237,36 +236,6 @@ def test_an_epoch_covers_every_sentence(text, length, nsp, epoch):
         assert (covered == 1).all()
 
 
-def row(example: dict, **more) -> tuple:
-    return tuple(np.asarray(value).tolist() for value in (*example.values(), *more.values()))
-
-
-@settings(max_examples=max(100, settings.default.max_examples // 10))  # each compares hundreds of examples
-@given(texts(windows=2), st.integers(1, 7), st.integers(1, 3), st.integers(0, 60), st.booleans())
-def test_an_example_is_a_function_of_seed_and_number(text, batch_size, ranks, start, whole):
-    """Any batches, ranks, order and start, and a copy sent to a worker process: the same examples."""
-    collate = collator(0.15, whole_word_mask=whole)
-
-    def numbers_and_examples(start: int) -> tuple[list[ExampleNumber], PreTrainingExamples]:
-        examples = PreTrainingExamples(text, (Phase(16, 40), Phase(48, None)), seed=text.seed)
-        return list(RunSampler(examples.phases, examples.window_length, 60, text.seed, start)), examples
-
-    numbers, examples = numbers_and_examples(0)
-    assert len(set(numbers)) == 60
-    expected = {number: row(collate.example(examples[number])) for number in numbers}
-    resumed, examples = numbers_and_examples(start)
-    assert resumed == numbers[start:]
-    examples = pickle.loads(pickle.dumps(examples))
-    for rank in range(ranks):
-        own = resumed[rank::ranks][::-1]
-        for batch in (own[i : i + batch_size] for i in range(0, len(own), batch_size)):
-            made = collate([examples[number] for number in batch])
-            lengths = made["attention_mask"].sum(1).tolist()
-            for at, (number, length) in enumerate(zip(batch, lengths, strict=True)):
-                names = ("input_ids", "token_type_ids", "labels")
-                assert tuple(made[name][at, :length].tolist() for name in names) == expected[number]
-
-
 # ---- one large sample
 
 
@@ -338,24 +307,6 @@ def test_half_of_the_pairs_are_not_next():
         labels = examples.plan(0, 0, window)[1].label
         assert len(labels) > 1500
         within([(labels == 0).sum(), (labels == 1).sum()], [0.5, 0.5])
-
-
-def test_another_epoch_draws_other_masks():
-    """So do another phase, window, index and seed: on the same text the masks are independent."""
-    tokens = np.arange(SPECIAL, SPECIAL + 60)
-    feature = {"segment_a": tokens, "segment_b": [], "max_seq_length": 128}
-
-    def mask(number: ExampleNumber, seed: int) -> bytes:
-        return (tiny_collator().example({**feature, "number": number, "seed": seed})["labels"] != -100).tobytes()
-
-    others = [(1, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
-    equal = []
-    for index in range(2000):
-        base = np.array([0, index % 7, 0, index])
-        first = mask(ExampleNumber(*base.tolist()), 3)
-        equal += [mask(ExampleNumber(*(base + other).tolist()), 3) == first for other in others]
-        equal.append(mask(ExampleNumber(*base.tolist()), 4) == first)
-    assert np.mean(equal) < 1e-3
 
 
 def test_another_epoch_draws_other_pairs(store):

@@ -1,7 +1,3 @@
-import functools
-import time
-import timeit
-
 import numpy as np
 import pytest
 import torch
@@ -79,12 +75,6 @@ def test_each_rank_is_given_the_batches_that_accelerate_deals_it(start, ranks):
         dealt = BatchSamplerShard(whole, ranks, rank)
         assert list(BatchSampler(share, 5, drop_last=False)) == list(dealt)
         assert len(share) == 5 * len(BatchSamplerShard(BatchSampler(range(total), 5, False), ranks, rank))
-
-
-def test_a_rank_of_many_spends_its_time_on_its_own_numbers():
-    every = functools.partial(RunSampler, (Phase(128, None),), lambda *_: 500_000, 65_536 * 16, 7)
-    own = timeit.timeit(lambda: list(every(rank=511, ranks=512, batch_size=128)), timer=time.process_time, number=1)
-    assert own < timeit.timeit(lambda: list(every()), timer=time.process_time, number=1) / 5
 
 
 def test_a_generator_is_a_function_of_its_key():
