@@ -135,10 +135,10 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     first = tmp_path / "c/data-00000.arrow"
     recipe = json.loads((tmp_path / "c/recipe.json").read_text())
     shards = InputShards(source, first, {key: value for key, value in recipe.items() if key != "inputs"})
-    assert shards.all_recorded()
+    assert shards.records()
     last = sorted((tmp_path / "c").glob("data-*.json"))[-2]  # data-00000.json sorts behind data-00000-…
     last.unlink()
-    assert not shards.all_recorded()
+    assert not shards.records()
     shards.find_finished()
     assert shards.entries
     assert not shards.complete

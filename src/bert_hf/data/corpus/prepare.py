@@ -4,6 +4,7 @@ Each input becomes a shard, or several. A shard that is complete and up to date 
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,12 +69,13 @@ def prepare(
         for number, source in enumerate(inputs)
     ]
     part = jobs[shard[0] :: shard[1]]
-    _find_finished(part, num_proc)
+    with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
+        list(pool.map(InputShards.find_finished, part))  # raises here what a thread raised
     if not overwrite and (other := next((job for job in part if job.holds_other_text()), None)):
         what = f"{other.source.name} is not the text that was prepared here"
         raise InputError(what, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
-    return _complete(folder, recipe, jobs, num_proc, {"text_language": text_language} if text_language else {})
+    return _complete(folder, recipe, jobs, {"text_language": text_language} if text_language else {})
 
 
 def _shard_settings(
@@ -95,7 +97,7 @@ def _shard_settings(
 
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
-    """Record what is made in the folder, or check that it is the same. Parts may begin at the same moment."""
+    """Record the recipe in the folder, or check that it is the same. Parts may begin at the same moment."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / _LOCK):
         present = read_json_object(folder / RECIPE)
@@ -113,16 +115,13 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int, facts: dict) -> Corpus | None:
+def _complete(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
     """Write the manifest, with these further facts, once the shards of all parts are there."""
-    if not all(job.all_recorded() for job in jobs):
-        return None  # before anything is read: only the last part reads the other parts' shards
+    records = [job.records() for job in jobs]
+    if not all(records):
+        return None
 
-    _find_finished(jobs, num_proc)
-    if not all(job.complete for job in jobs):
-        return None  # another part is making one again
-
-    entries = [entry for job in jobs for entry in job.entries]
+    entries = list(itertools.chain.from_iterable(records))
     if not any(entry["tokens"] for entry in entries):
         _remove_corpus(folder)
         raise InputError("contains no text", where=jobs[0].source.name, remedy="give files that contain text")
@@ -149,11 +148,6 @@ def _remove_corpus(folder: Path) -> None:
 
 
 # ---- the shards
-
-
-def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
-    with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
-        list(pool.map(InputShards.find_finished, jobs))  # raises here what a thread raised
 
 
 def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:

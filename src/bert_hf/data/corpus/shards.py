@@ -3,9 +3,9 @@
 A shard is an Arrow stream that `datasets` opens too, one row per document: `input_ids`, `sentence_lengths`. Next to
 each shard lies its record, `data-00000.json`; `manifest.json` holds all records once every shard is there.
 
-Input 3 becomes `data-00003.arrow` and, if it holds more than `SHARD_TOKENS`, also `data-00003-00001.arrow`,
-`data-00003-00002.arrow`, … in the order of its documents. The record of each but the last has `cut_at`, the bound, and
-`groups`, how many groups of pieces the shard holds: an interrupted preparation resumes after the last finished shard.
+Input 3 becomes `data-00003.arrow` and, above `SHARD_TOKENS`, also `data-00003-00001.arrow`, … in the order of its
+documents. The record of each but the last has `cut_at`, the bound, and `groups`, how many groups of pieces the shard
+holds: an interrupted preparation resumes after the last finished shard.
 
 The module imports neither torch nor transformers, so that worker processes start in a fraction of a second.
 """
@@ -72,7 +72,7 @@ class ShardWriter:
         self._file = open(self._temporary, "wb")
         self._stream = None
         self._pending = []
-        self._size = 0  # of what is pending: tokens, and pieces that may have none
+        self._size = 0  # tokens pending, and pieces, which may have none
         self._counts = dict.fromkeys(COUNTS, 0)
         self.document_ended = True
         return self
@@ -92,7 +92,7 @@ class ShardWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what is pending as one record batch."""
+        """Write the pending pieces as one record batch."""
         ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._pending, strict=True))
         self._pending, self._size = [], 0
 
@@ -142,7 +142,7 @@ class ShardWriter:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed processes of this machine left of an input's shards, of which `path` is the first."""
+    """Remove what killed processes of this machine left of an input's shards; `path` is the first one's."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
         process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # another host's is not a number
         if process.isdigit() and not _is_alive(int(process)):
@@ -177,11 +177,7 @@ def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
 
 @dataclass
 class InputShards:
-    """An input and its shards, of which those in `entries` are known to be finished.
-
-        shards = InputShards(source, folder / "data-00000.arrow", {"language": "en", …})
-        shards.find_finished()
-        shards.write((str(folder / "tokenizer/tokenizer.json"), ""), "en")
+    """An input and its shards.
 
     Where a shard ends depends only on the groups of pieces, not on how many processes encode them.
     """
@@ -190,7 +186,7 @@ class InputShards:
     path: Path  # of the first shard
     made_from: dict  # settings of all inputs of the corpus, part of the fingerprint
     without: frozenset[int] = frozenset()  # numbers of documents that are left out
-    entries: list[dict] = field(default_factory=list)  # the records of the first shards
+    entries: list[dict] = field(default_factory=list)  # the records of the shards known to be finished, in order
     cut_at: int = field(default_factory=lambda: SHARD_TOKENS)
 
     @functools.cached_property
@@ -210,14 +206,14 @@ class InputShards:
         """Return a shard's fingerprint. The first one's does not depend on where it ends: it may be the only one."""
         return json_checksum([self.fingerprint, number, self.cut_at]) if number else self.fingerprint
 
-    def all_recorded(self) -> bool:
-        """Return whether each shard has its record. Nothing is verified: this reads a few small files."""
-        number = 0
-        while record := read_json_object(self._path_of(number).with_suffix(".json")):
+    def records(self) -> list[dict]:
+        """Return the records of all shards, none while one is missing. The input is not read."""
+        records = []
+        while record := read_json_object(self._path_of(len(records)).with_suffix(".json")):
+            records.append(record)
             if "cut_at" not in record:
-                return True
-            number += 1
-        return False
+                return records
+        return []
 
     def holds_other_text(self) -> bool:
         """Return whether the first shard, if there is one, was made from something else."""
