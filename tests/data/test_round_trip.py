@@ -64,10 +64,6 @@ def test_stripping_by_option_is_done(language, damage):
     assert joined_pieces(tokenizer, damage[0]) == damage[1]
 
 
-def test_vietnamese_keeps_its_tones():
-    assert joined_pieces(trained(PARAGRAPHS["vi"]), "Mẹ mua gà") == "mẹmuagà"
-
-
 def test_chinese_and_japanese_sentences_and_words():
     assert len(split_sentences(PARAGRAPHS["zh"], "zh")) == 7  # one of them inside quotation marks
     assert len(split_sentences(PARAGRAPHS["ja"], "ja")) == 5

@@ -263,11 +263,7 @@ def trained_as(kind: str) -> PreTrainedTokenizerFast:
         rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         trainer = trainers.BpeTrainer(vocab_size=60, special_tokens=specials, show_progress=False)
     elif kind == "Unigram":
-        rust = Tokenizer(models.Unigram())
-        rust.pre_tokenizer = pre_tokenizers.Metaspace()
-        trainer = trainers.UnigramTrainer(
-            vocab_size=60, special_tokens=specials, unk_token="[UNK]", show_progress=False
-        )
+        return _sentencepiece()
     else:
         rust = Tokenizer(models.WordLevel(unk_token="[UNK]"))
         rust.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -1,4 +1,4 @@
-"""Reports on a corpus before days are spent on training: what is in it, what is wrong with it, and what to do.
+"""Reports on a corpus before days are spent on training: its contents, its problems, and what to do about them.
 
 Each line is a measurement; one that begins with `!` is a problem, and names the remedy.
 """
@@ -47,10 +47,9 @@ def corpus_findings(
     nsp: bool = True,
     may_train_vocabulary: bool = True,
 ) -> list[Finding]:
-    """Examine the first window of a corpus: all of it, up to `WINDOW_TOKENS`.
+    """Examine the first window of a `Corpus` or `TextCorpus`: all of it, up to `WINDOW_TOKENS`.
 
     Args:
-        corpus: a `Corpus` or a `TextCorpus`.
         texts: the raw text. Without it markup is looked for in decoded tokens.
         nsp: the text is for next-sentence prediction.
         may_train_vocabulary: the vocabulary is neither of a checkpoint nor trained on this text.
@@ -217,7 +216,7 @@ _MUCH_MARKUP = 0.002
 
 
 def find_markup(documents: Iterable[str]) -> Finding:
-    """How much of the text is leftover markup: HTML tags and entities, wiki syntax."""
+    """Measure how much of the text is leftover markup: HTML tags and entities, wiki syntax."""
     characters = marked = number = 0
     of_kind = Counter()
     examples = Counter()

@@ -267,7 +267,7 @@ def _stamp(source: Source) -> list:
 
 @contextlib.contextmanager
 def _cache_folder(corpus_args: TextArguments, what: str, made_from: list) -> Iterator[Path]:
-    """Yield the folder of the cache for what is made from these values, and hold its lock.
+    """Yield the folder of the cache that these values name, and hold its lock.
 
     The ranks of a run wait here, however long it takes: a collective operation would fail after its timeout.
     """

@@ -154,7 +154,7 @@ class Corpus:
     """A prepared corpus, or some of its documents.
 
     Attributes:
-        fingerprint: of what the corpus was made from, and of which documents these are.
+        fingerprint: of the text and settings of the corpus, and of the chosen documents.
         documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents count.
     """
 

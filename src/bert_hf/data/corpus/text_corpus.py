@@ -1,7 +1,6 @@
 """Tokenizes texts (a list or a `datasets.Dataset`) into a corpus in memory, and opens corpora of all kinds.
 
-The text is processed as in `prepare.py`: sentence splitter, normaliser, tokenizer. It needs 2 bytes of memory per
-token; a larger text has to be prepared on disk first.
+The text is processed as in `prepare.py` and takes 2 bytes per token; a larger one has to be prepared on disk first.
 """
 
 import itertools

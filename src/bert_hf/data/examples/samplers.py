@@ -153,7 +153,7 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each of which a thread makes while the one before it is used."""
+    """Yield the items of an iterator; a thread makes each while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(next, items, None)
         while (item := upcoming.result()) is not None:

@@ -2,7 +2,7 @@
 
 Equal (`exact`): the same characters in the same order, white space aside. Nearly equal (`near`, which includes
 `exact`): their sets of sequences of five words, case folded, have a Jaccard similarity of 0.8 or more. MinHash
-estimates it (Broder 1997; `datasketch`) from 256 values, of each of which a byte is kept (Li and König 2010): the
+estimates it (Broder 1997; `datasketch`) from 256 values and keeps a byte of each (Li and König 2010): the
 estimate's standard deviation is 0.025 at 0.8. A document of any length takes 8 bytes (`exact`) or 264 (`near`).
 """
 
@@ -45,7 +45,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     """Find the documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
 
     Args:
-        num_proc: processes, each of which reads whole inputs. The result does not depend on it.
+        num_proc: processes; each reads whole inputs. The result does not depend on it.
     """
     near = kind == "near"
     row_bytes = 8 + (_VALUES if near else 0)  # of a document: its digest, its bands

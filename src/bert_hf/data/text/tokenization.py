@@ -176,8 +176,8 @@ def load_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Load a tokenizer from a folder, a Hub id or a bare `vocab.txt`.
 
-    Its files say how text is normalised, or else the options say it, or else the vocabulary: with capitals in it text
-    is read as cased, and a line says so.
+    Its files say how text is normalised, else the options, else the vocabulary: with capitals in it text is read as
+    cased, and a line says so.
 
     Args:
         model: the checkpoint that the tokenizer is for; its own tokenizer must give the ids the same meaning.
@@ -396,7 +396,7 @@ class InputTemplate:
             self._parts.append(parts)
 
     def join(self, first: Sequence[int], second: Sequence[int] | None = None) -> ModelInput:
-        """Return the input of a text or, with `second`, of a pair, neither of which is cut."""
+        """Return the input of a text or, with `second`, of a pair; no text is cut."""
         texts = [first] if second is None else [first, second]
         starts = [0] * len(texts)
         ids: list[int] = []
