@@ -4,12 +4,11 @@ from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.report import corpus_findings, find_markup
+from bert_hf.data.corpus.report import Unknown, corpus_findings, find_markup, unknown_characters
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.tokenization import train_tokenizer
-from bert_hf.data.text.unknown import Unknown, unknown_characters
 
 TOPICS = {
     "sea": "boat wave salt wind sail rope crew tide fish gull storm mast keel deck port",

@@ -344,8 +344,11 @@ def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """Return a copy of the underlying Rust tokenizer; `Encoder` takes truncation and padding off it."""
-    return Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
+    """Return a copy of the underlying Rust tokenizer, without truncation and padding."""
+    rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
