@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 IGNORE_INDEX = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 
-# A probability that uses the kernels of dropout but drops nothing, so that results with and without can be compared.
+# A dropout probability so small that nothing is dropped, although its kernels run: to compare with results without it
 DROP_NOTHING = 2.0**-30
 
 _CACHED_SCORES = 1 << 18  # logits that a CPU turns into probabilities at a time: 1 MiB of fp32

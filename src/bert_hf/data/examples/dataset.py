@@ -49,7 +49,8 @@ class PreTrainingExamples(Dataset):
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
-        fixed: always epoch 0, whose first window is the corpus's: for held-out sets and the corpus report.
+        fixed: always epoch 0, with the windows in their stored order: for held-out sets and the corpus report, which
+            read only the first one.
         limit: with plain indices, the maximum number of examples.
 
     Attributes:
@@ -151,7 +152,7 @@ class PreTrainingExamples(Dataset):
         """Set the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
         self._epoch.fill_(0 if self.fixed else epoch)
 
-    def _number_of(self, index: int) -> ExampleNumber:
+    def _resolve(self, index: int) -> ExampleNumber:
         """Return the example that a plain index means, in shuffled order: a limit takes from all documents."""
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -182,7 +183,7 @@ class PreTrainingExamples(Dataset):
             these the collator makes the example's random draws.
         """
         if not isinstance(number, tuple):
-            number = self._number_of(int(number))
+            number = self._resolve(int(number))
 
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)

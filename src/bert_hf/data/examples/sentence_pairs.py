@@ -73,7 +73,12 @@ def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: 
 def next_sentence_pairs(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`."""
+    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`.
+
+    Args:
+        target: (documents,) how many tokens an example of each document should have.
+        max_tokens: of an example, special tokens not counted.
+    """
     _, start, end = chunks
     several = end - start > 1
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
@@ -148,10 +153,10 @@ def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -
 def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> np.ndarray:
     """Draw (chunks,) the sentence at which B begins, uniformly from the boundaries inside each chunk.
 
-    B is never longer than the longest *other* document: no segment could replace it at its own length, and a long B
-    would mean IS_NEXT. This concerns only the longest document, its IS_NEXT and NOT_NEXT pairs alike. If that document
-    has most of the text, its NOT_NEXT pairs share the segments of the others, and a B that only the longest of them
-    can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
+    B is at most as long as the longest *other* document. A longer B could not be replaced by a segment of its length,
+    so its length would reveal IS_NEXT. Only the longest document is concerned, its IS_NEXT and NOT_NEXT pairs alike.
+    If it has more than half of the text, the limit is the median length of the others: its NOT_NEXT pairs share their
+    segments, and a B that only the longest of them can replace would often mean NOT_NEXT.
 
     Example: documents with sentences of 6, 7, 3, 8, 5 and of 8, 4 tokens, each of them one chunk.
         the first chunk's B may have 12 tokens, the length of the second document: it is [5] rather than [8, 5]
