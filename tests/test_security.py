@@ -187,7 +187,7 @@ def recommit(checkpoint: Path) -> None:
     (checkpoint / checkpoint_files.MANIFEST).unlink()
     temporary = checkpoint.with_name("saving-again")
     checkpoint.rename(temporary)
-    checkpoint_files.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]})
+    checkpoint_files.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]}, {})
     checkpoint_files.verify(checkpoint)
 
 
@@ -229,10 +229,7 @@ def test_s2_a_pickle_in_place_of_any_file_has_no_effect(run, tokenizer, tmp_path
         place = tmp_path / name
         checkpoint = copied(run, place)
         write_pickle(checkpoint / name, tmp_path / "marker")
-        messages = []
-        assert checkpoint_files.newest_verified(checkpoint.parent, messages.append) is None, name  # another checksum
-        assert len(messages) == 1
-        assert "checkpoint-3" in messages[0]
+        assert checkpoint_files.newest_verified(checkpoint.parent) is None, name  # another checksum
         if name == checkpoint_files.MANIFEST:
             continue
         recommit(checkpoint)

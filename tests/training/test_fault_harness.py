@@ -131,7 +131,7 @@ def test_an_undetected_damage_is_a_fault(tmp_path, monkeypatch):
         (oracle / f"checkpoint-{step}").mkdir(parents=True)
         (oracle / f"checkpoint-{step}/model.safetensors").write_bytes(bytes([step]) * 100)
     bench = Bench(subject.Subject(tmp_path), 0, tmp_path)
-    unchecked = lambda run, say: run / f"checkpoint-{corruptions.LAST}"  # noqa: E731 - replaces a function
+    unchecked = lambda run: run / f"checkpoint-{corruptions.LAST}"  # noqa: E731 - replaces a function
     monkeypatch.setattr(corruptions.checkpoint_files, "newest_verified", unchecked)
     bench.subject.oracles["forked"] = {}
     for way in corruptions.FILE_DAMAGE:

@@ -55,7 +55,6 @@ METHODS = (
 # Private attributes of an instance that are read or set.
 ATTRIBUTES = (
     "_created_lr_scheduler",
-    "_eval_dataloaders",
     "_globalstep_last_logged",
     "_total_loss_scalar",
     "_tr_loss",
@@ -93,7 +92,7 @@ def private_names(node: ast.AST) -> set[str]:
             owner = each.value.func if isinstance(each.value, ast.Call) else each.value
             if isinstance(owner, ast.Name) and owner.id in ("self", "super"):
                 found.add(each.attr)
-        elif isinstance(each, ast.keyword) and each.arg:  # replaced_attributes(self, _eval_dataloaders=…)
+        elif isinstance(each, ast.keyword) and each.arg:  # replaced_attributes(self, _name=…)
             found.add(each.arg)
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,26 +37,8 @@ def seed_of_rank(seed: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
-@contextlib.contextmanager
-def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
-    """Context manager: give all ranks the same global generator, from which a shuffled dataset's order is drawn.
-
-    Without it, a second `train` would find the ranks' generators in different states.
-    """
-    if ranks == 1:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
-
-
 def engine_of(model: Any, ranks: int) -> str:
-    """Return the engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none.
-
-    Raises:
-        InputError: the launcher asks for another engine, which accelerate has ignored without a word.
-    """
+    """Return the engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none."""
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     kind = type(model).__name__
     if isinstance(model, FSDPModule):
@@ -113,8 +95,7 @@ class Ranks:
     def begin_agreement(self, requests: Callable[[], Sequence[float]]) -> Callable[[], Sequence[float]]:
         """Begin to agree on the maximum over all ranks of each request, and return a function that gives the result.
 
-        Ranks read their requests now, so that the result is there when it is asked for a step later. With one rank
-        there is nothing to agree on: its requests are read with the result.
+        Several ranks read their requests now, one rank reads its own with the result.
         """
         if self._group is None:
             return requests
@@ -166,10 +147,7 @@ class Ranks:
         raise RunInterrupted(lines[0], code, report=False)
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
-        """Run `action` on all ranks and return the results of all; raise on all if it fails on one.
-
-        So no rank waits in a collective call for a rank that has already failed.
-        """
+        """Run `action` on all ranks and return the results of all; raise on all if it fails on one."""
         try:
             value = action()
         except (Exception, RunInterrupted) as error:

@@ -32,7 +32,6 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -60,7 +59,6 @@ from bert_hf.training.distributed import (
     Ranks,
     arrange_buckets,
     engine_of,
-    same_order_on_all_ranks,
     seed_of_rank,
     shard_on_cpu,
 )
@@ -215,8 +213,7 @@ class ResumableTrainer(Trainer):
     def _begin_training(self) -> None:
         """Seed each rank and restore the state of the checkpoint; called by Trainer before the first step.
 
-        Trainer seeds all ranks alike, so dropout would draw the same masks on each. A resumed run restores the
-        generators of its checkpoint after that.
+        Trainer seeds all ranks alike, so dropout would draw the same masks on each.
         """
         engine = engine_of(self.model_wrapped, self.args.world_size)
         if engine != "none":
@@ -229,10 +226,10 @@ class ResumableTrainer(Trainer):
             self._restore_resume_state(self._resumed_from)
 
     def _prepare_for_training(self, *args, **kwargs):
-        """Keep, under FSDP2, the tied embeddings and everything outside the layers in the group of the model.
+        """Keep, under FSDP2, the tied embeddings in the group of the model.
 
-        accelerate puts the tied input and output embeddings in a separate group, and leaves the bias that the
-        output shares with BERT's masked-LM head in another: torch then refuses the first step.
+        accelerate would put them in a separate group, and leaves the bias that the output shares with BERT's
+        masked-LM head in another: torch then refuses the first step.
         """
         if not self.accelerator.is_fsdp2:
             return super()._prepare_for_training(*args, **kwargs)
@@ -267,8 +264,7 @@ class ResumableTrainer(Trainer):
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
         """Return the micro-batches of a step and the number of items in them.
 
-        Ranks begin the only agreement of the step here, and read it after the step. So no rank waits for the others;
-        what one asks for during a step, all do after the next.
+        Ranks begin the only agreement of the step here, and read it after the step, so no rank waits for the others.
         """
         self._agreement = self._ranks.begin_agreement(self._requests)
         batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -284,15 +280,13 @@ class ResumableTrainer(Trainer):
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
         """Call `compute_loss`, whichever class defines it, and record its loss."""
-        result = compute_loss(model, inputs, *args, **kwargs)
-        loss, *outputs = result if isinstance(result, tuple) else (result,)
-        loss = self._finite.record_loss(loss)
+        loss = self._finite.record_loss(compute_loss(model, inputs, *args, **kwargs))
 
         # DeepSpeed updates the weights within the last backward of a step, so all ranks check before it
         updates = self.is_deepspeed_enabled and self.accelerator.sync_gradients
         if updates and self._finite.has_bad_loss():
             self._finite.abort(self.state.global_step + 1)
-        return (loss, *outputs) if outputs else loss
+        return loss
 
     def _get_grad_norm(self, model, grad_norm=None):
         norm = super()._get_grad_norm(model, grad_norm)
@@ -309,7 +303,7 @@ class ResumableTrainer(Trainer):
         """Log, evaluate and save as Trainer does, and end the run where the ranks have agreed to (`_requests`).
 
         After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
-        may ask for an evaluation. Saving and ending wait for the second call, so that no checkpoint lies between both.
+        may ask for an evaluation. Saving and ending wait for the second call.
         """
         finish_step = functools.partial(
             super()._maybe_log_save_evaluate,
@@ -404,12 +398,9 @@ class ResumableTrainer(Trainer):
         return ModelFiles(self.network, tokenizer, self.state.global_step, self._gather_weights)
 
     def _gather_weights(self) -> dict[str, Tensor] | None:
-        """Return all weights in fp32, gathered from the ranks where they are sharded; None on ranks that save nothing.
-
-        Called by all ranks. (The stock method saves the 16-bit copies that DeepSpeed computes with.)
-        """
+        """Return all weights in fp32, gathered by all ranks if they are sharded; None on ranks that save nothing."""
         weights: Any
-        if self.is_deepspeed_enabled:
+        if self.is_deepspeed_enabled:  # the stock method saves the 16-bit copies that it computes with
             weights = fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
         elif self.is_fsdp_enabled:
             weights = self.accelerator.get_state_dict(self.model)
@@ -428,19 +419,16 @@ class ResumableTrainer(Trainer):
 
         run = Path(self._get_output_dir(trial))
         final = run / f"checkpoint-{self.state.global_step}"
-        if self.state.best_global_step:
-            best = run / f"checkpoint-{self.state.best_global_step}"
-            if best == final or best.is_dir():
-                self.state.best_model_checkpoint = str(best)
+        best = run / f"checkpoint-{self.state.best_global_step}"
+        if best == final or best.is_dir():
+            self.state.best_model_checkpoint = str(best)
 
         callbacks = self.callback_handler.callbacks
         is_read = any(type(each).on_save is not TrainerCallback.on_save for each in callbacks)
         wait = is_read or self.is_deepspeed_enabled
-        self._checkpoints.write(
-            final, self._checkpoint_parts(),
-            facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
-            keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint, in_background=not wait,
-        )  # fmt: skip
+        facts = {"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts}
+        keep, spared = self.args.save_total_limit, self.state.best_model_checkpoint
+        self._checkpoints.write(final, self._checkpoint_parts(), facts, keep, spared, wait)
 
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
@@ -486,25 +474,21 @@ class ResumableTrainer(Trainer):
         else:
             self._load_from_checkpoint(str(best))
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         folder = Path(checkpoint)
         self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / SCHEDULER))
         if not self.is_deepspeed_enabled:
             trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
 
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = self.accelerator.scaler
-        if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / SCALER))
+    def _load_scaler(self, checkpoint: Any) -> None:
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / SCALER))
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
+    def _load_rng_state(self, checkpoint: Any) -> None:
+        trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
     def _restore_resume_state(self, checkpoint: str) -> None:
-        """Restore the sums since the last line of the log; after a change of the number of ranks they are added up."""
+        """Restore the sums since the last line of the log."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
@@ -532,11 +516,15 @@ class ResumableTrainer(Trainer):
         return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
 
     def get_train_dataloader(self):
-        with same_order_on_all_ranks(self.args.seed, self.args.world_size):
-            return _on_the_host(_with_own_generator(super().get_train_dataloader(), self.args.seed))
+        # A shuffled dataset's order is drawn from the global generator, which differs between ranks
+        several = self.args.world_size > 1
+        with torch.random.fork_rng(devices=[], enabled=several):
+            if several:
+                torch.default_generator.manual_seed(self.args.seed)
+            return _reproducible(super().get_train_dataloader(), self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        return _on_the_host(_with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed))
+        return _reproducible(super().get_eval_dataloader(eval_dataset), self.args.seed)
 
 
 class _EpochEvents(TrainerCallback):
@@ -556,18 +544,13 @@ class _EpochEvents(TrainerCallback):
         self.epoch_is_over = True
 
 
-def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
-    """Give a DataLoader its own generator, and return the loader.
+def _reproducible(loader: Any, seed: int) -> Any:
+    """Give a DataLoader its own generator, leave its batches in host memory, and return it.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
     everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.
     """
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
-    return loader
-
-
-def _on_the_host(loader: Any) -> Any:
-    """Make accelerate leave the batches in host memory: splitting and counting them there waits for no device."""
-    loader.device = None
+    loader.device = None  # splitting and counting a batch on the host waits for no device
     return loader

@@ -54,30 +54,21 @@ _INPUTS = (
 class Run:
     """A run in its output folder, as `run.json` there records it.
 
-        >>> run = start_run(args, identity, corpus_args)  # locks the folder; run.finished: nothing is left to do
-        >>> trainer.train(resume_from_checkpoint=run.checkpoint)
-        >>> with run.writing(public=["reliability.png"]) as folder:
-        >>>     draw(folder / "reliability.png")
-        >>> run.finish(trainer, trained, card=card, metrics={"eval": metrics}, baselines={})
-
-    Attributes:
-        identity: the settings that distinguish it from other runs (`identity.py`), as JSON values.
-        checkpoint: the folder to resume from; None at the first step.
-        finished: True if it is complete.
-        files: names of the files that it wrote; True for public ones, which are pushed.
-        pushed: where it was pushed: `to` and `revision` as given, and the full id of the `repository`.
-        push_to: repository on the Hub to push to; None does not push.
-        writes: True on the rank that writes its files.
+    >>> run = start_run(args, identity, corpus_args)  # locks the folder; run.finished: nothing is left to do
+    >>> trainer.train(resume_from_checkpoint=run.checkpoint)
+    >>> with run.writing(public=["reliability.png"]) as folder:
+    >>>     draw(folder / "reliability.png")
+    >>> run.finish(trainer, trained, card=card, metrics={"eval": metrics}, baselines={})
     """
 
     folder: Path
-    identity: dict
-    checkpoint: str | None = None
+    identity: dict  # the settings that distinguish it from other runs (`identity.py`), as JSON values
+    checkpoint: str | None = None  # the folder to resume from; None at the first step
     finished: bool = False
-    files: dict[str, bool] = field(default_factory=dict)
-    pushed: dict | None = None
-    push_to: str | None = None
-    writes: bool = True
+    files: dict[str, bool] = field(default_factory=dict)  # that it wrote, by name; True for public ones, to be pushed
+    pushed: dict | None = None  # `to` and `revision` as given, and the full id of the `repository`
+    push_to: str | None = None  # repository on the Hub; None does not push
+    writes: bool = True  # on this rank
 
     @classmethod
     def read(cls, folder: Path) -> "Run | None":
@@ -211,9 +202,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     check_optimizer(args)
     check_schedule(args)
     if args.fp16 and args.use_cpu:
-        raise InputError(
-            "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
-        )
+        remedy = "leave it out, or give --bf16 true"
+        raise InputError("fp16 training is not supported on a CPU", where="--fp16", remedy=remedy)
     best = args.metric_for_best_model
     if best and metrics:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
@@ -258,13 +248,8 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     the folder has this run. A run that is already complete is pushed here, if the command asks for it.
 
     Args:
-        identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
-            schedule. JSON values, or groups of them by name (see `identity.py`).
-        options: dataclasses with fields that name the inputs of the run.
-
-    Raises:
-        InputError: the folder contains another run (the error lists the keys that differ) or files that are not ours;
-            or an input of this run is in a folder that would be overwritten.
+        identity: the settings that identify the run (see `identity.py`).
+        options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
     agree(identity, remedy="give all hosts the same files and the same command")
@@ -314,8 +299,8 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
 
     # A run to resume
     run.identity = identity
-    check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
-    newest = checkpoint_files.newest_verified(folder, check=check)
+    check = _verify_with_best if args.load_best_model_at_end else checkpoint_files.verify
+    newest = checkpoint_files.newest_verified(folder, check)
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:
@@ -333,29 +318,22 @@ def _is_another(run: Run, identity: dict, overwrite: bool) -> bool:
     if different and not overwrite:
         problem = f"the output folder contains another run: {describe(different)}"
         hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
-        if _is_longer(run.identity, identity) and (found := checkpoint_files.checkpoints(run.folder)):
-            hint = f"to continue it, add --resume_from_checkpoint {found[0]} and give another --output_dir"
+        found = checkpoint_files.checkpoints(run.folder)
+        if found and not _differences_but_length(run.identity, identity):
+            hint += f"; a longer run continues it with --resume_from_checkpoint {found[0]}"
         raise InputError(problem, where=run.folder, remedy=hint)
     return bool(different)
 
 
-def _is_longer(before: dict, identity: dict) -> bool:
-    """Return whether only the number of steps or epochs is larger, so that a checkpoint can be continued."""
-    now = _with_length_of(before, identity)
-    schedule, earlier = (each.get("schedule") or {} for each in (identity, before))
-    longer = any((schedule.get(name) or 0) > (earlier.get(name) or 0) for name in _LENGTHS)
-    return longer and not differences(before, now)
-
-
-def _with_length_of(before: dict, identity: dict) -> dict:
-    """Return an identity with the number of steps and epochs of an earlier one, which may be continued beyond it.
+def _differences_but_length(before: dict, identity: dict) -> dict:
+    """Return `differences` but for the number of steps and epochs: a longer run may continue a checkpoint.
 
     (Not where the sequence length changes: in a longer run, at a share of the steps, it would change at others.)
     """
-    if (before.get("examples") or {}).get("long_seq_length"):
-        return identity
-    lengths = {name: (before.get("schedule") or {}).get(name) for name in _LENGTHS}
-    return {**identity, "schedule": {**(identity.get("schedule") or {}), **lengths}}
+    if not (before.get("examples") or {}).get("long_seq_length"):
+        lengths = {name: before.get("schedule", {}).get(name) for name in _LENGTHS}
+        identity = {**identity, "schedule": {**identity.get("schedule", {}), **lengths}}
+    return differences(before, identity)
 
 
 def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
@@ -365,11 +343,8 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
         for path in [value] if isinstance(value, str) else value or []:
             places = map(Path, glob.glob(path) or [path])
             if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
-                raise InputError(
-                    f"{path} is inside the output folder, which would be overwritten",
-                    where=f"--{name}",
-                    remedy="give another --output_dir",
-                )
+                problem = f"{path} is inside the output folder, which would be overwritten"
+                raise InputError(problem, where=f"--{name}", remedy="give another --output_dir")
 
 
 def _best_beside(checkpoint: Path) -> Path | None:
@@ -378,8 +353,9 @@ def _best_beside(checkpoint: Path) -> Path | None:
     return checkpoint.with_name(f"checkpoint-{best}") if best else None
 
 
-def _check_best(checkpoint: Path) -> None:
-    """Verify the best model's checkpoint too, which the run loads at its end."""
+def _verify_with_best(checkpoint: Path) -> None:
+    """Verify a checkpoint and the best model's, which the run loads at its end."""
+    checkpoint_files.verify(checkpoint)
     if best := _best_beside(checkpoint):
         checkpoint_files.verify(best)
 
@@ -409,12 +385,9 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     manifest = checkpoint_files.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     before = manifest.get("identity")  # a Trainer in a program of one's own records none
-    if before and (different := differences(before, _with_length_of(before, identity))):
-        raise InputError(
-            f"the checkpoint belongs to another run: {describe(different)}",
-            where=name,
-            remedy="--model_name_or_path begins a new run with its weights",
-        )
+    if before and (different := _differences_but_length(before, identity)):
+        problem = f"the checkpoint belongs to another run: {describe(different)}"
+        raise InputError(problem, where=name, remedy="--model_name_or_path begins a new run with its weights")
     return name
 
 
@@ -436,8 +409,8 @@ def recorded(folder: Path) -> dict | None:
 def recorded_by_this_run(args: RunArguments) -> dict | None:
     """Return the identity in the output folder, for the precision and number of steps that a resumed run keeps.
 
-    With --overwrite_output_dir the folder may have another run, which is told by its seed, batch and optimizer: the
-    whole identity of this run is not known when this is asked.
+    With --overwrite_output_dir the folder may have another run. The whole identity of this one is not known yet, so
+    seed, batch and optimizer are compared.
     """
     identity = recorded(folder_of(args))
     if identity is None or not args.overwrite_output_dir:

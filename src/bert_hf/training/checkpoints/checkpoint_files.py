@@ -63,22 +63,17 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
     return missing
 
 
-def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict] | None = None) -> None:
+def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]) -> None:
     """Record the files in `temporary`, flush them, and rename it to `final`. Called by one rank, after all wrote.
 
     Args:
         facts: step, fingerprints, versions; recorded in the manifest.
         others: entries of the files that other ranks wrote.
-
-    Raises:
-        OSError: the disk is full or not writable; an earlier `final` is kept.
     """
-    others = others or {}
     if missing := wait_for_files(temporary, others):
         problem = f"{', '.join(missing)}: written by another rank, but not visible here after {VISIBLE_WITHIN:g} s"
         raise InputError(problem, where=temporary, remedy="use an --output_dir that all hosts share")
 
-    # Record sizes and checksums
     paths = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
     own = sorted(path for path in paths if str(path.relative_to(temporary)) not in others)
     manifest = {**facts, "files": {**_record(temporary, own), **others}}
@@ -109,11 +104,6 @@ def _digest(manifest: dict) -> str:
     return json_checksum({key: value for key, value in manifest.items() if key != "sha256"})
 
 
-def _is_regular(path: Path) -> bool:
-    """Return True for a regular file: a FIFO or a device must not be opened, and a link may lead anywhere."""
-    return os.path.isfile(path) and not os.path.islink(path)
-
-
 def verify(folder: Path) -> dict:
     """Compare every file of a checkpoint with its manifest, and return the manifest.
 
@@ -122,7 +112,7 @@ def verify(folder: Path) -> dict:
             not in the manifest; the step differs from the folder's name.
     """
     path = folder / MANIFEST
-    manifest = read_json_object(path) if _is_regular(path) else None
+    manifest = read_json_object(path) if path.is_file() else None
     if manifest is None or manifest.get("sha256") != _digest(manifest):
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
@@ -146,25 +136,19 @@ def verify_named(folder: Path) -> dict:
 
 def _compare(folder: Path, entries: dict[str, dict]) -> None:
     """Raise `DamagedCheckpoint` for the first file that differs from its entry in the manifest."""
-    # Files that are not in the manifest
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if name != MANIFEST and name not in entries and (path.is_symlink() or not path.is_dir()) and name[0] != ".":
+        if path.is_file() and name != MANIFEST and name not in entries and name[0] != ".":
             raise DamagedCheckpoint(f"{folder.name}/{name}: is not of this checkpoint")
 
-    # Missing files and wrong sizes
     for name, entry in entries.items():
         path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()) or not _is_regular(path):
+        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             raise DamagedCheckpoint(f"{folder.name}/{name}: missing")
         if path.stat().st_size != entry["bytes"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {entry['bytes']}")
 
-    # Contents
-    try:
-        digests = _digests([folder / name for name in entries])
-    except OSError as error:
-        raise DamagedCheckpoint(f"{error.filename or folder.name}: {error.strerror}") from None
+    digests = _digests([folder / name for name in entries])
     for (name, entry), digest in zip(entries.items(), digests, strict=True):
         if digest != entry["sha256"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
@@ -181,29 +165,23 @@ def step_of(checkpoint: str | Path | None) -> int:
     return int(match[1]) if match else -1
 
 
-def newest_verified(
-    run: Path,
-    report: Callable[[str], object] = logger.warning,
-    check: Callable[[Path], object] = lambda folder: None,
-) -> Path | None:
+def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path | None:
     """Return the newest checkpoint that verifies; a damaged one is reported and skipped.
 
     The remains of interrupted saves are removed.
 
     Args:
-        report: called with one line for each damaged checkpoint.
-        check: called with a folder that verifies; may raise `DamagedCheckpoint`.
+        check: raises `DamagedCheckpoint`.
     """
     for leftover in run.glob(TEMPORARY + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
     for folder in checkpoints(run):
         try:
-            verify(folder)
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
-            report(f"skipping an unusable checkpoint: {damage.what}")
+            logger.warning(f"skipping an unusable checkpoint: {damage.what}")
     return None
 
 
@@ -237,7 +215,7 @@ class Part(Protocol):
 
 
 def write_now(part: Part, folder: Path) -> None:
-    """Write the present contents of a part into a folder."""
+    """Write a part into a folder."""
     part.copy()
     part.write(folder)
 
@@ -248,7 +226,7 @@ class RunCheckpoints:
     A thread writes them while training continues. Its errors are raised by `finish`.
 
     Args:
-        background: the same ranks, with a group of their own for the thread.
+        background: the same ranks, with their own group for the thread.
         writes: True on the rank that writes shared files.
     """
 
@@ -298,28 +276,20 @@ class RunCheckpoints:
         return folder
 
     def write(
-        self,
-        final: Path,
-        parts: Sequence[Part],
-        *,
-        facts: dict,
-        keep: int | None,
-        spared: str | None,
-        in_background: bool,
+        self, final: Path, parts: Sequence[Part], facts: dict, keep: int | None, spared: str | None, wait: bool
     ) -> None:
-        """Copy the parts of a checkpoint, and write them or let the thread do it. Called by all ranks.
+        """Copy the parts of a checkpoint, the same ones on every rank, and write them or let the thread do it.
 
         Args:
-            parts: the same ones on every rank.
             keep, spared: as for `rotate`.
         """
         for part in parts:
             self._ranks.run_on_all_ranks(part.copy)
         write = functools.partial(self._write, final, parts, facts, keep, spared)
-        if in_background:
-            self._pending = self._thread.submit(write)
-        else:
+        if wait:
             write()
+        else:
+            self._pending = self._thread.submit(write)
 
     def finish(self) -> None:
         """Wait for the checkpoint that is being written, and raise its error. Called by all ranks."""

@@ -49,8 +49,7 @@ class StateFile:
     """Nested dicts, lists, tuples, numbers, strings and tensors in one file (safetensors, with JSON in its header).
 
     Args:
-        state: returns the state, on all ranks: an engine may gather it. A value of another type is a TypeError when
-            the state is copied; nothing is ever pickled.
+        state: returns the state, on all ranks: an engine may gather it.
         written: whether this rank writes the file.
     """
 
@@ -122,18 +121,12 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 @dataclass
 class ModelFiles:
-    """The weights of a model with its configuration, and a tokenizer; for a model without configuration the weights.
+    """The weights of a model, its configuration if it has one, and a tokenizer."""
 
-    Args:
-        model: unwrapped.
-        step: after which the weights are copied.
-        gather: returns all weights, on all ranks; None on a rank that writes nothing.
-    """
-
-    model: nn.Module
+    model: nn.Module  # unwrapped
     tokenizer: PreTrainedTokenizerBase | None
-    step: int
-    gather: Callable[[], dict[str, Tensor] | None]
+    step: int  # after which the weights are copied
+    gather: Callable[[], dict[str, Tensor] | None]  # all weights, called by all ranks; None on one that writes nothing
     _weights: dict[str, Tensor] | None = None
 
     def copy(self) -> None:
@@ -145,11 +138,7 @@ class ModelFiles:
             self._weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in own.items()}
 
     def write(self, folder: Path) -> None:
-        """Write the files.
-
-        Raises:
-            RunInterrupted: a weight is not finite; nothing is written.
-        """
+        """Write the files, but none where a weight is not finite."""
         weights = self._weights
         if weights is None:
             return
@@ -176,10 +165,7 @@ def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Te
 
 
 def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
-    """Return the fp32 weights that DeepSpeed's optimizer keeps of a 16-bit model; None for an fp32 model.
-
-    Called by all ranks together: they are sharded.
-    """
+    """Return the fp32 weights that DeepSpeed shards of a 16-bit model, on all ranks; None for an fp32 model."""
     if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
         return None
     from deepspeed.utils import safe_get_full_fp32_param
@@ -193,12 +179,8 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
     if not sharded:
         load_weights(model, folder)
         return
-
-    set_model_state_dict(
-        model,
-        read_weights(folder),
-        options=StateDictOptions(full_state_dict=True, strict=False),  # the file holds tied weights only once
-    )
+    options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
+    set_model_state_dict(model, read_weights(folder), options=options)
 
 
 # ---- optimizer, schedule, loss scale
@@ -208,19 +190,16 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
     """Return the state of an optimizer that accelerate prepared, whole on every rank."""
     if not sharded:
         return optimizer.state_dict()
-
-    return get_optimizer_state_dict(
-        model, optimizer.optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
     state = load_state(folder / OPTIMIZER)
-    if not sharded:
+    if sharded:
+        set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
+    else:
         optimizer.load_state_dict(state)
-        return
-
-    set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
 # ---- what each rank writes: random generators, and the log since its last line
@@ -249,12 +228,9 @@ def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
 
 
 def load_generators(folder: str | Path, rank: int, seed: int) -> None:
-    """Set the random generators to the state in a checkpoint.
-
-    A rank that did not exist when the checkpoint was written is seeded by the run's seed, the step and its number.
-    """
+    """Set the random generators to the state in a checkpoint, or to a new one where it has none of this rank."""
     path = rank_file(folder, rank)
-    if not path.is_file() and rank_file(folder, 0).is_file():
+    if not path.is_file():
         step = json.loads((Path(folder) / "trainer_state.json").read_text())["global_step"]
         transformers.set_seed((seed + 7919 * step + rank) % 2**32)
         return
@@ -296,12 +272,12 @@ class ProgressFile:
 
 @dataclass
 class EngineFiles:
-    """DeepSpeed's own files. It writes its state itself; they hold pickles: the documented exception."""
+    """DeepSpeed's own files, which it writes itself while training waits."""
 
     engine: Any
 
     def copy(self) -> None:
-        """Copy nothing: training waits until the checkpoint is written."""
+        """Copy nothing."""
 
     def write(self, folder: Path) -> None:
         self.engine.save_checkpoint(str(folder))
