@@ -21,7 +21,7 @@ from bert_hf.pretraining.examples import held_out_examples, training_examples
 from bert_hf.pretraining.model import make_model
 from bert_hf.pretraining.report import PreTrainingReport, evaluate_only
 from bert_hf.pretraining.start import PRETRAINING_ARGUMENTS, check_held_out, check_pretraining, pretraining_identity
-from bert_hf.pretraining.step_budget import resolve_steps
+from bert_hf.pretraining.step_budget import StepBudget
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command
 from bert_hf.training.run import start_run
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Dataset: sentence pairs of the corpus; fixed pairs and masks of the held-out documents
     corpus, held_out = load_train_and_held_out(corpus_args, tokenizer)
-    phases = resolve_steps(args, example_args, corpus, model_args, tokenizer)
+    phases = StepBudget(args, example_args, corpus, model_args, tokenizer).resolve()
     examples = training_examples(corpus, phases, example_args, args)
     evaluation, long = held_out_examples(held_out, example_args, phases)
 

@@ -225,7 +225,8 @@ def test_epochs_count_the_examples_of_each_length(place, corpus, tmp_path):
     example_args = ExampleArguments(max_seq_length=16, long_seq_length=64, long_seq_fraction=0.5)
     model_args = ModelArguments(config_name=str(place / "tiny.json"))
     text = Corpus(corpus.folder)
-    phases = step_budget.resolve_steps(args, example_args, text, model_args, load_tokenizer(text.tokenizer()))
+    tokenizer = load_tokenizer(text.tokenizer())
+    phases = step_budget.StepBudget(args, example_args, text, model_args, tokenizer).resolve()
     examples = training_examples(text, phases, example_args, args)
     assert epochs_done(examples, args.max_steps) == pytest.approx(4, abs=0.2)
 
@@ -265,12 +266,13 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
 def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatch):
     """An evaluation takes as long as a step: after each fifth of the steps, or after as many steps."""
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)
+    monkeypatch.setattr(step_budget.StepBudget, "seconds_per_step", lambda self, length: 50.0)
 
     def planned(**changes):
         args = PreTrainingArguments(
             str(tmp_path), max_hours=1.0, per_device_train_batch_size=8, use_cpu=True, bf16=False, **changes
         )
-        return step_budget.planned_steps(args, ExampleArguments(max_eval_samples=24), None, lambda length: 50.0)
+        return step_budget.StepBudget(args, ExampleArguments(max_eval_samples=24), None, None, None).planned_steps()
 
     without = planned(eval_strategy="no")
     shares = planned(eval_strategy="steps", eval_steps=0.2)
@@ -279,7 +281,7 @@ def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatc
 
 
 def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
-    monkeypatch.setattr(step_budget, "planned_steps", lambda *args: 8)
+    monkeypatch.setattr(step_budget.StepBudget, "planned_steps", lambda self: 8)
     steps = itertools.count(1)
     monkeypatch.setattr(preemption.TimeLimit, "is_over", lambda self: next(steps) >= 5)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0

@@ -82,9 +82,10 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
     return losses
 
 
-def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses | None]:
-    """Return the two tasks of a batch; None for a task without labels."""
-    tasks: list[TaskLosses | None] = [None, None]
+def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
+    """Return the two tasks of a batch; a task without labels has no predictions."""
+    nothing = inputs["input_ids"].new_zeros(0)
+    tasks = [TaskLosses(nothing.float(), nothing, nothing, nothing)] * 2
     labels, pair_labels = map(inputs.get, LABELS)
 
     if labels is not None and losses.mlm_losses is not None and losses.mlm_correct is not None:

@@ -1,12 +1,10 @@
 """Resolves the number of steps: explicit, from epochs, or from --max_hours."""
 
 import copy
-import functools
 import json
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
@@ -33,116 +31,102 @@ _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
 _ENDING = 15.0  # seconds for curves, card and the last checkpoint
 
 
-def resolve_steps(
-    args: PreTrainingArguments,
-    example_args: ExampleArguments,
-    corpus: Corpus,
-    model_args: ModelArguments,
-    tokenizer: PreTrainedTokenizerBase,
-) -> tuple[Phase, ...]:
-    """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
-    choose_precision(args, planned_config(model_args).hidden_size)  # first, because it decides the speed
+@dataclass
+class StepBudget:
+    """The number of steps of a run, from its options and its text."""
 
-    if not args.do_train:
-        args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
-    elif args.max_hours is not None:
-        measure = functools.partial(_seconds_per_step, args, example_args, corpus, model_args, tokenizer)
-        args.max_steps = planned_steps(args, example_args, model_args, measure)
-    elif args.max_steps <= 0:
-        args.max_steps = _steps_of_epochs(args, example_args, corpus)
+    args: PreTrainingArguments
+    example_args: ExampleArguments
+    corpus: Corpus
+    model_args: ModelArguments
+    tokenizer: PreTrainedTokenizerBase
 
-    return phases_of_run(example_args.lengths(), args.max_steps, global_batch_size(args))
+    def resolve(self) -> tuple[Phase, ...]:
+        """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
+        args = self.args
+        choose_precision(args, planned_config(self.model_args).hidden_size)  # first, because it decides the speed
 
+        if not args.do_train:
+            args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
+        elif args.max_hours is not None:
+            recorded = self._recorded_steps()
+            args.max_steps = self.planned_steps() if recorded is None else recorded
+        elif args.max_steps <= 0:
+            args.max_steps = self._steps_of_epochs()
 
-def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:
-    if isinstance(corpus.storage, RemoteShards):
-        what = "the epoch length of a remote corpus is unknown"
-        raise InputError(what, where="--num_train_epochs", remedy="give --max_steps")
+        return phases_of_run(self.example_args.lengths(), args.max_steps, global_batch_size(args))
 
-    # An epoch has fewer examples where they are longer
-    lengths = example_args.lengths()
-    examples = training_examples(corpus, tuple(Phase(length, None) for length, _ in lengths), example_args, args)
-    of_epoch = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
-    slower = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
-    return max(1, round(args.num_train_epochs * of_epoch[0] / slower / global_batch_size(args)))
+    def _steps_of_epochs(self) -> int:
+        if isinstance(self.corpus.storage, RemoteShards):
+            what = "the epoch length of a remote corpus is unknown"
+            raise InputError(what, where="--num_train_epochs", remedy="give --max_steps")
 
+        # An epoch has fewer examples where they are longer
+        lengths = self.example_args.lengths()
+        phases = tuple(Phase(length, None) for length, _ in lengths)
+        examples = training_examples(self.corpus, phases, self.example_args, self.args)
+        of_epoch = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
+        slower = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
+        return max(1, round(self.args.num_train_epochs * of_epoch[0] / slower / global_batch_size(self.args)))
 
-# ---- --max_hours
+    # ---- --max_hours
 
+    def _recorded_steps(self) -> int | None:
+        """Return the steps of the run in the output folder, if it was planned for the same hours and work."""
+        identity = rank0_value(recorded_by_this_run(self.args))
+        if not identity or identity.get("max_hours") != self.args.max_hours:
+            return None
 
-def planned_steps(
-    args: PreTrainingArguments,
-    example_args: ExampleArguments,
-    model_args: ModelArguments,
-    seconds_per_step: Callable[[int], float],
-) -> int:
-    """Return how many steps fit into `args.max_hours`: as recorded, or by the speed at each length."""
-    if (recorded := _recorded_steps(args, example_args, model_args)) is not None:
-        return recorded
+        config = planned_config(self.model_args)
+        shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+        same_model = all(identity["model"].get(name) == getattr(config, name) for name in shape)
+        same_examples = identity["examples"] == json.loads(json.dumps(asdict(self.example_args)))
+        return identity["schedule"]["max_steps"] if same_model and same_examples else None
 
-    # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples, which
-    # are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
-    measured = {length: seconds_per_step(length) for length, _ in example_args.lengths()}
-    step = sum(share * measured[length] for length, share in example_args.lengths())
-    longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
-    per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
-    evaluation = (1 + longer) * per_example * example_args.max_eval_samples
+    def planned_steps(self) -> int:
+        """Return how many steps fit into --max_hours, by the speed at each length."""
+        args, example_args = self.args, self.example_args
 
-    # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
-    per_step = step * _SAVING
-    other = preemption.seconds_running() + 2 * evaluation + _ENDING
-    if args.eval_strategy == IntervalStrategy.STEPS and args.eval_steps:
-        if args.eval_steps < 1:
-            other += evaluation / args.eval_steps
-        else:
-            per_step += evaluation / args.eval_steps
+        # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples,
+        # which are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
+        measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
+        step = sum(share * measured[length] for length, share in example_args.lengths())
+        longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
+        per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
+        evaluation = (1 + longer) * per_example * example_args.max_eval_samples
 
-    steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
-    if steps < 1:
-        raise InputError(
-            f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)",
-            where="--max_hours",
-            remedy="give more hours, a smaller batch or a smaller model",
-        )
-    logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
-    return steps
+        # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
+        per_step = step * _SAVING
+        other = preemption.seconds_running() + 2 * evaluation + _ENDING
+        if args.eval_strategy == IntervalStrategy.STEPS and args.eval_steps:
+            if args.eval_steps < 1:
+                other += evaluation / args.eval_steps
+            else:
+                per_step += evaluation / args.eval_steps
 
+        steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
+        if steps < 1:
+            raise InputError(
+                f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)",
+                where="--max_hours",
+                remedy="give more hours, a smaller batch or a smaller model",
+            )
+        logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
+        return steps
 
-def _recorded_steps(
-    args: PreTrainingArguments, example_args: ExampleArguments, model_args: ModelArguments
-) -> int | None:
-    """Return the number of steps of the run in the output folder, if it was planned for the same hours and work."""
-    identity = rank0_value(recorded_by_this_run(args))
-    if not identity or identity.get("max_hours") != args.max_hours:
-        return None
+    def seconds_per_step(self, length: int) -> float:
+        """Measure a temporary model that makes some steps at a length. Called by all ranks together."""
+        # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
+        # the run
+        phases = (Phase(self.example_args.max_seq_length, 0), Phase(length, None))
+        examples = training_examples(self.corpus, phases, self.example_args, self.args)
+        model = make_model(self.model_args, self.example_args, self.tokenizer, self.args.seed)
+        collator = DataCollatorForPreTraining(self.tokenizer, **self.example_args.masking())
 
-    config = planned_config(model_args)
-    shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-    same_model = all(identity["model"].get(name) == getattr(config, name) for name in shape)
-    same_examples = identity["examples"] == json.loads(json.dumps(asdict(example_args)))
-    return identity["schedule"]["max_steps"] if same_model and same_examples else None
-
-
-def _seconds_per_step(
-    args: PreTrainingArguments,
-    example_args: ExampleArguments,
-    corpus: Corpus,
-    model_args: ModelArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-) -> float:
-    """Measure a temporary model that makes some steps at a length. Called by all ranks together."""
-    # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in the
-    # run.
-    phases = (Phase(example_args.max_seq_length, 0), Phase(length, None))
-    examples = training_examples(corpus, phases, example_args, args)
-    model = make_model(model_args, example_args, tokenizer, args.seed)
-    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
-
-    pace = _StepTimer()
-    with tempfile.TemporaryDirectory() as folder:
-        _TrialTrainer(model, _trial_arguments(args, folder), collator, examples, callbacks=[pace]).train()
-    return pace.seconds_per_step()
+        pace = _StepTimer()
+        with tempfile.TemporaryDirectory() as folder:
+            _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[pace]).train()
+        return pace.seconds_per_step()
 
 
 class _TrialTrainer(PreTrainer):

@@ -105,7 +105,6 @@ class PreTrainer(ResumableTrainer):
             self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
         self.long_eval_dataset = long_eval_dataset
-        self._long_loaders: dict = {}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
@@ -208,14 +207,10 @@ class PreTrainer(ResumableTrainer):
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
-        """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs.
-
-        Trainer decides by activation checkpointing instead: with it DDP does not search and raises, without it DDP
-        needlessly walks the graph of every step. Only reentrant checkpointing forbids the search.
-        """
+        """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs."""
         if (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-            return False
-        both_heads = isinstance(self.accelerator.unwrap_model(self.model), BertForPreTraining | StockForPreTraining)
+            return False  # forbids the search
+        both_heads = isinstance(self.network, BertForPreTraining | StockForPreTraining)
         pairs = getattr(self.data_collator, "nsp", False) and getattr(self.train_dataset, "nsp", True)
         return not (both_heads and pairs)
 
@@ -275,7 +270,7 @@ class PreTrainer(ResumableTrainer):
             self._add_to_log_sums(inputs, tasks)
 
         counts = num_items_in_batch.clamp(min=1)
-        loss = sum(task.losses.sum() / count for task, count in zip(tasks, counts, strict=True) if task is not None)
+        loss = sum(task.losses.sum() / count for task, count in zip(tasks, counts, strict=True))
         loss = loss * self.args.world_size
         return (loss, losses) if return_outputs else loss
 
@@ -294,11 +289,11 @@ class PreTrainer(ResumableTrainer):
             return self._forward_losses(model, with_masked_positions(inputs))
 
     @torch.no_grad()
-    def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses | None]) -> None:
+    def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses]) -> None:
         """Add losses, correct predictions and lengths of a micro-batch to the next line of the log."""
         dtype = self._log_sums.dtype
         lengths = row_lengths(inputs)
-        sums = [self._log_sums.new_zeros(3) if task is None else task.sums(dtype) for task in tasks]
+        sums = [task.sums(dtype) for task in tasks]
         self._log_sums += torch.cat([*sums, torch.stack([lengths.sum(), (lengths**2).sum()]).to(dtype)])
 
     # ---- evaluation
@@ -326,11 +321,9 @@ class PreTrainer(ResumableTrainer):
 
         usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
         batch_size = max(1, self.args.per_device_eval_batch_size * usual // length)
-        # Trainer keeps a loader with persistent workers under one name, whichever dataset it is for
-        with (
-            replaced_attributes(self, _eval_dataloaders=self._long_loaders),
-            replaced_attributes(self.args, per_device_eval_batch_size=batch_size),
-        ):
+        # Trainer would keep a loader with persistent workers for the usual examples
+        changes = {"per_device_eval_batch_size": batch_size, "dataloader_persistent_workers": False}
+        with replaced_attributes(self.args, **changes):
             loader = self.get_eval_dataloader(examples)
             metrics = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_long").metrics or {}
         return {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))}
@@ -348,10 +341,8 @@ class PreTrainer(ResumableTrainer):
             tasks = by_task(inputs, self._forward_losses(model, inputs))
 
         rows = len(inputs["input_ids"])
-        dtype = self._log_sums.dtype
-        empty = self._log_sums.new_zeros(rows, 3)
-        sums = torch.cat([empty if task is None else task.sums_of_rows(rows, dtype) for task in tasks], 1)
-        return None, sums, empty[:, 0]  # labels of zeros: without any Trainer does not call compute_metrics
+        sums = torch.cat([task.sums_of_rows(rows, self._log_sums.dtype) for task in tasks], 1)
+        return None, sums, torch.zeros_like(sums[:, 0])  # without labels Trainer does not call compute_metrics
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
