@@ -19,7 +19,7 @@ from bert_hf.training.publishing import push
 
 def refusal(folder, repo) -> str:
     try:
-        push.upload(folder, push.create_repository(folder, repo), ["README.md"])
+        push.push(folder, repo, ["README.md"])
     except InputError as error:
         return str(error)
     return "pushed"
@@ -27,11 +27,9 @@ def refusal(folder, repo) -> str:
 
 def main(folder: Path) -> None:
     names = [path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pt"]
-    full_id = push.create_repository(folder, "tiny", revision="new")
-    seen = {"id": full_id, "address": push.upload(folder, full_id, names)}
-    push.create_repository(folder, "me/tiny", revision="new")  # again, as for a resumed run
-    for revision in ("main", "refs/pr/1"):
-        push.create_repository(folder, "me/tiny", revision=revision)
+    seen = {"address": push.push(folder, "tiny", names, revision="new")}
+    for revision in ("new", "main", "refs/pr/1"):  # again, as for a resumed run
+        push.push(folder, "me/tiny", ["README.md"], revision=revision)
     local = BertForPreTraining.from_pretrained(folder)
     pushed = AutoModelForPreTraining.from_pretrained("me/tiny")
     tensors = pushed.state_dict()

@@ -40,19 +40,16 @@ def test_a_line_of_training_ends_with_the_time_left(steps, seconds_a_step, endin
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
-    """If the Hub refuses, everything is in the folder, and the run is not recorded as complete."""
+def test_a_run_that_cannot_be_pushed_is_not_complete(tmp_path, monkeypatch, fails):
+    """If the Hub refuses, everything is in the folder."""
     pushed = []
 
-    def create(folder, repo_id, **options):
+    def push(folder, repo_id, names, **options):
         if fails:
             raise InputError("the push failed", where=repo_id, remedy="check")
-        assert options == {"private": True, "revision": "new"}
-        return f"me/{repo_id}"
+        pushed.append((repo_id, sorted(names), options))
 
-    monkeypatch.setattr(run.push, "create_repository", create)
-    upload = lambda folder, repo_id, names, revision: pushed.append((repo_id, sorted(names), revision))  # noqa: E731
-    monkeypatch.setattr(run.push, "upload", upload)
+    monkeypatch.setattr(run, "push", push)
     args = SimpleNamespace(output_dir=str(tmp_path), hub_private_repo=True, hub_revision="new")
     trainer = SimpleNamespace(
         args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
@@ -62,44 +59,27 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
         begun = run.Run(tmp_path, {}, push_to="name")
         begun.finish(trainer, {}, card=card, metrics={}, baselines={})
-    assert f'\nload("{tmp_path.name if fails else "me/name"}")\n' in (tmp_path / "README.md").read_text()
+    assert f'\nload("{tmp_path.name}")\n' in (tmp_path / "README.md").read_text()
     assert run.Run.read(tmp_path).finished is not fails
     names = ["README.md", "all_results.json", "log_history.csv", "loss.png", "train_results.json"]
-    assert pushed == ([] if fails else [("me/name", names, "new")])
+    assert pushed == ([] if fails else [("name", names, {"private": True, "revision": "new"})])
 
 
 def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypatch):
     pushed = []
-    monkeypatch.setattr(run.push, "create_repository", lambda folder, repo_id, **options: f"me/{repo_id}")
-    monkeypatch.setattr(run.push, "upload", lambda *where, revision: pushed.append((*where, revision)))
-    folder = tmp_path / "mine"
-    folder.mkdir()
+    monkeypatch.setattr(run, "push", lambda folder, repo_id, names, **options: pushed.append((repo_id, names)))
     card = Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU")
-    with run.Run(folder, {"seed": 1}, finished=True).writing(public=True):
-        write_card(folder, card, {})
+    with run.Run(tmp_path, {"seed": 1}, finished=True).writing(public=True):
+        write_card(tmp_path, card, {})
 
     def start(name):
-        args = PreTrainingArguments(str(folder), hub_revision="new", push_to_hub=True, hub_model_id=name, use_cpu=True)
+        args = PreTrainingArguments(str(tmp_path), push_to_hub=True, hub_model_id=name, use_cpu=True)
         try:
             assert run.start_run(args, {"seed": 1}).finished
         finally:
             release_lock()
 
-    before = (folder / "README.md").read_text()
     start("name")
-    assert pushed == [(folder, "me/name", ["README.md"], "new")]
-    assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/name"') != before
-
     start("name")  # nothing is left to do
-    assert len(pushed) == 1
-
-    def refuse(*where, revision):
-        raise InputError("forbidden", where="Hub", remedy="check")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run.push, "upload", refuse)
-        with pytest.raises(InputError):
-            start("wrong")
     start("other")
-    assert pushed[1:] == [(folder, "me/other", ["README.md"], "new")]
-    assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/other"')
+    assert pushed == [("name", ["README.md"]), ("other", ["README.md"])]

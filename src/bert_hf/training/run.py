@@ -35,9 +35,9 @@ from bert_hf.training.optimization.optimizers import (
 )
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
-from bert_hf.training.publishing import push
-from bert_hf.training.publishing.card import Card, replace_repository, write_card
+from bert_hf.training.publishing.card import Card, write_card
 from bert_hf.training.publishing.curves import write_curves
+from bert_hf.training.publishing.push import push
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 _RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
@@ -66,7 +66,7 @@ class Run:
     checkpoint: str | None = None  # the folder to resume from; None at the first step
     finished: bool = False
     files: dict[str, bool] = field(default_factory=dict)  # that it wrote, by name; True for public ones, to be pushed
-    pushed: dict | None = None  # `to` and `revision` as given, and the full id of the `repository`
+    pushed: dict | None = None  # where it was pushed: `to` and `revision` as given
     push_to: str | None = None  # repository on the Hub; None does not push
     writes: bool = True  # on this rank
 
@@ -156,16 +156,10 @@ class Run:
         if not names:
             remedy = "upload the folder with `hf upload`"
             raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
-        named = (self.pushed or {}).get("repository", self.folder.name)
         to, revision = str(self.push_to), args.hub_revision
-        full_id = push.create_repository(self.folder, to, private=args.hub_private_repo, revision=revision)
-        replace_repository(self.folder, named, full_id)
-        try:
-            logger.info(f"pushed to {push.upload(self.folder, full_id, names, revision=revision)}")
-        except InputError:
-            replace_repository(self.folder, full_id, named)  # the next push may go elsewhere
-            raise
-        self.pushed = {"to": to, "revision": revision, "repository": full_id}
+        address = push(self.folder, to, names, private=args.hub_private_repo, revision=revision)
+        logger.info(f"pushed to {address}")
+        self.pushed = {"to": to, "revision": revision}
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:

@@ -11,7 +11,6 @@ from pathlib import Path
 import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from bert_hf.config.files import write_durably
 from bert_hf.console import shorten_list
 from bert_hf.errors import mask_secrets
 
@@ -139,12 +138,6 @@ def _pipeline(card: Card, model: str) -> str:
     return f"""from transformers import pipeline
 
 pipeline("{card.pipeline_tag}", model="{model}")({example})"""
-
-
-def replace_repository(folder: Path, name: str, repo_id: str) -> None:
-    """Replace the name from which the code of a card loads the model: the folder's, or another repository's."""
-    card = folder / "README.md"
-    write_durably(card, card.read_text(encoding="utf-8").replace(f'"{name}"', f'"{repo_id}"'))
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:

@@ -5,35 +5,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
+from huggingface_hub import CommitOperationAdd
 
 from bert_hf.errors import InputError, first_line
 
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 
 
-def create_repository(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
-    """Create the repository and the branch of a run where they do not exist, and return the full id, USER/NAME."""
+def push(
+    folder: Path, repo_id: str, names: list[str], *, private: bool | None = None, revision: str | None = None
+) -> str:
+    """Upload files of a finished run, with a card that loads the model from there; return the address of the commit.
+
+    Repository and branch are created where they do not exist. The token comes from `HF_TOKEN` or `hf auth login`,
+    never from an argument.
+    """
     with _hub(folder, repo_id):
         full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision and revision != "main" and not revision.startswith("refs/"):
             huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
-        return full_id
 
-
-def upload(folder: Path, repo_id: str, names: list[str], *, revision: str | None = None) -> str:
-    """Upload files of a finished run into an existing repository, and return the address of the commit.
-
-    The token comes from `HF_TOKEN` or `hf auth login`, never from an argument.
-    """
-    with _hub(folder, repo_id):
-        commit = huggingface_hub.upload_folder(
-            repo_id=repo_id,
-            folder_path=folder,
-            revision=revision,
-            commit_message="Upload a run of bert_hf",
-            allow_patterns=names,
+        card = (folder / "README.md").read_text(encoding="utf-8").replace(f'"{folder.name}"', f'"{full_id}"')
+        files = {name: folder / name for name in names} | {"README.md": card.encode()}
+        operations = [CommitOperationAdd(name, content) for name, content in files.items()]
+        return str(
+            huggingface_hub.create_commit(
+                full_id, operations, commit_message="Upload a run of bert_hf", revision=revision
+            )
         )
-        return str(commit)
 
 
 @contextlib.contextmanager
