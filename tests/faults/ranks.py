@@ -1,9 +1,8 @@
-"""A rank that is killed or fails; a stopped process; a killed loader; two jobs in one folder; an unusable folder."""
+"""A rank that is killed or fails; a killed loader; two jobs in one folder; an unusable folder."""
 
 import errno
 import os
 import random
-import signal
 import time
 from pathlib import Path
 
@@ -53,25 +52,6 @@ def _rank(what: str, rank: int, event: str):
         return restart_ranks(bench, folder)
 
     return run_case
-
-
-def stopped(bench: Bench, seconds: int) -> list[Case]:
-    """One process with two loader workers, all of them stopped for some seconds, as by a laptop's lid."""
-
-    def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
-        running = fork(bench.subject.plan(folder, dataloader_num_workers=2))
-        while running.poll() is None and running.output.count("tokens/s") < 10:
-            time.sleep(0.005)
-        processes = len(running.left())
-        running.kill(signal.SIGSTOP)
-        time.sleep(seconds)
-        running.kill(signal.SIGCONT)
-
-        if (code := running.wait()) != 0 or processes != 3:
-            return f"{processes} processes were stopped; exit code {code}: {last_line(running.output)}"
-        return bench.subject.differs(folder / "run")
-
-    return [Case("stopped", f"{seconds}-seconds", run_case)]
 
 
 def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:

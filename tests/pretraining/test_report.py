@@ -27,8 +27,8 @@ from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.pretraining import report as report_module
-from bert_hf.pretraining.baselines import perplexity
 from bert_hf.pretraining.card import pretraining_card, untrained_positions
+from bert_hf.pretraining.examples import perplexity
 from bert_hf.pretraining.report import PreTrainingReport, report_heldout
 from bert_hf.training import run
 

@@ -17,7 +17,7 @@ from faults.runs import build_calls
 
 ROOT = Path(__file__).parents[2]
 # Points of each kind: of the short sample in `make test`, of the long one in `make test-slow`.
-SHORT = {"enumerated": 1, "corruptions": 60, "loads": 100, "signals": 1}
+SHORT = {"enumerated": 1, "corruptions": 60, "signals": 1}
 LONG = {"enumerated": 2, "kills": 2, "fallbacks": 1, "signals": 2, "disk": 2, "layouts": 1}
 
 

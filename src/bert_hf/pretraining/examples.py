@@ -1,10 +1,17 @@
-"""Makes the examples that a pre-training run trains on, and the fixed ones that it is evaluated on."""
+"""Makes the examples of a pre-training run, and measures the baselines on its held-out ones."""
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.console import progress
 from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.text.tokenization import id_count
+from bert_hf.models.functional import IGNORE_INDEX
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 
@@ -35,3 +42,46 @@ def held_out_examples(
         return evaluation, None
     limit = max(1, example_args.max_eval_samples * usual // longest)
     return evaluation, PreTrainingExamples(held_out, (Phase(longest, None),), limit=limit, **fixed)
+
+
+def pretraining_baselines(
+    examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
+) -> dict[str, float]:
+    """Return the MLM loss of token counts (plus one) and the accuracy of the majority class, on held-out examples."""
+    indices = progress(range(len(examples)), "counting tokens", "examples")
+    features = [examples[index] for index in indices]
+    labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
+
+    counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1
+    losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
+    result = {"unigram_mlm_loss": float(losses.mean())}
+
+    if name := examples.objective.metric:
+        share = float(np.mean([feature["next_sentence_label"] for feature in features]))
+        result[f"majority_{name}_accuracy"] = max(share, 1 - share)
+        result[f"{name}_pairs"] = len(features)
+    return result
+
+
+def perplexity(
+    metrics: dict[str, float], examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, float]:
+    """Return the held-out MLM loss as a perplexity, and in bits per character, which depend on no vocabulary.
+
+        eval_mlm_perplexity = exp(loss)
+        eval_bits_per_character = loss / ln 2 × tokens / characters
+
+    Tokens and characters are counted in the held-out text (its first window, where it has several). Characters are
+    counted in its tokens, so after normalization and without white space; an unknown token is one character.
+
+    It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
+    makes the pieces of small vocabularies easier.
+    """
+    pieces = [str(tokenizer.decode([token])) for token in range(id_count(tokenizer))]
+    lengths = np.array([len(piece.strip().removeprefix("##")) for piece in pieces])
+    lengths[tokenizer.unk_token_id] = 1
+    counts = examples.corpus.unigram_counts(len(pieces))
+
+    loss = metrics["eval_mlm_loss"]
+    bits = loss / np.log(2) * counts.sum() / (counts @ lengths)
+    return {"eval_mlm_perplexity": float(np.exp(loss)), "eval_bits_per_character": float(bits)}

@@ -16,8 +16,8 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.models.modeling_bert import BertForPreTraining
-from bert_hf.pretraining.baselines import perplexity, pretraining_baselines
 from bert_hf.pretraining.card import pretraining_card
+from bert_hf.pretraining.examples import perplexity, pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import program
 from bert_hf.training.distributed import rank0_value

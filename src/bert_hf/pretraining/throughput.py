@@ -43,11 +43,9 @@ class Throughput:
         self.read_clock()
         was_running = self._running_since is not None
         self._running_since = None
-        try:
-            yield
-        finally:
-            if was_running:
-                self.start()
+        yield
+        if was_running:
+            self.start()
 
     def end_line(self, tokens: float, flops: float) -> dict[str, float]:
         """Return the speed from the last log line to the last `read_clock`; tokens and FLOPs of all ranks."""

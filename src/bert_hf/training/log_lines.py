@@ -35,21 +35,24 @@ class LogLines(TrainerCallback):
         steps = f"{state.max_steps:,}"
         place = f"{state.global_step:{len(steps)},} of {steps}"
         if "loss" in logs:
-            logger.info(f"step {place}  {_progress(logs)}  {self._time_left(state)}")
+            logger.info(f"step {place}  {_progress(logs)}  about {self._time_left(state)} left")
         else:
             logger.info(f"eval {place}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
-        """Return `about 12 min left`, if the rest is as fast as the steps so far, evaluations included."""
+        """Return `12 min`, if the rest is as fast as the steps so far, evaluations included."""
         done = max(1, state.global_step - self._first_step)
-        seconds = (time.monotonic() - self._began) / done * (state.max_steps - state.global_step)
-        if seconds >= 5400:
-            return f"about {seconds / 3600:.1f} h left"
-        return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+        return _duration((time.monotonic() - self._began) / done * (state.max_steps - state.global_step))
 
 
 class LogLinesAboveBar(LogLines, ProgressCallback):
     """The same lines above the progress bars of a terminal."""
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 5400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _progress(logs: dict) -> str:
@@ -81,10 +84,8 @@ def metric_label(name: str) -> str:
 
 
 def trained_line(steps: int, trained: dict) -> str:
-    """Return `trained: 1,500 steps, 3.4 min since the last start, 41,000 tokens/s`, the speed of the whole run."""
-    seconds = trained["train_runtime"]
-    time = f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
-    text = f"trained: {steps:,} steps, {time} since the last start"
+    """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s`, the speed of the whole run."""
+    text = f"trained: {steps:,} steps, {_duration(trained['train_runtime'])} since the last start"
     if "train_tokens_per_second" in trained:
         text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
     return text

@@ -14,8 +14,7 @@ from bert_hf.training.distributed import Ranks
 class NonFiniteGuard:
     """Check the loss of each micro-batch and the gradient norm of each step.
 
-    A loss that is not finite makes its gradient not finite as well. The norm, which is the same on all ranks, then
-    tells all of them. So checking the losses costs no synchronization.
+    A loss that is not finite makes its gradient not finite, and so the norm, which is the same on all ranks.
 
     The norm is read before the update. A GPU would run out of work meanwhile, so there the norm is copied to the host
     and read after the next step's backward pass, or by `settle` before anything is logged, evaluated or saved.
@@ -41,13 +40,10 @@ class NonFiniteGuard:
         self._settle = None
 
     def check_norm(self, norm: Any, step: int, scaler: torch.amp.GradScaler | None) -> None:
-        """Check a step after its backward, by the norm of its gradient (the same on all ranks; None is good).
+        """End the run if the norm of a step's gradient, or of the step before, is not finite (None is good).
 
         Args:
             scaler: of the loss, under fp16. It skips updates that overflow, which is not an error.
-
-        Raises:
-            RunInterrupted: the step is bad, or the one before.
         """
         self.settle()
         scales = scaler is not None and scaler.is_enabled()

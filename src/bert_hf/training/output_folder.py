@@ -6,8 +6,8 @@ import fcntl
 import os
 import re
 import socket
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 from transformers import TrainingArguments
 
@@ -19,7 +19,7 @@ LOCK = ".lock"  # held by the one process that writes into the folder; names it
 # Left by interrupted writes: our own files (`.NAME.tmp`) and folders (`NAME.tmp`), and safetensors' weights
 _TEMPORARY = re.compile(r".+\.tmp|\.tmp\w{6}")
 
-_lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
+_lock: FileIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
 
 
 def folder_of(args: TrainingArguments) -> Path:
@@ -82,37 +82,28 @@ def take_lock(folder: Path) -> None:
     """Lock a folder for this process until it ends."""
     global _lock
     release_lock()
-    _lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held until the process ends
+    _lock = open(folder / LOCK, "ab", buffering=0)  # noqa: SIM115 - held until the process ends
     try:
         # A record lock: worker processes of the loaders do not inherit it, so they cannot hold it after this process
         fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
-            logger.warning(
-                f"{folder}: the file system does not support locks ({error.strerror}); "
-                "make sure that only one process writes there"
-            )
+            logger.warning(f"{folder}: the file system does not support locks; let only one process write there")
             return
-        _lock.seek(0)
-        holder = _lock.read().strip() or "another process"
-        raise InputError(
-            f"{holder} is writing to the output folder",
-            where=folder,
-            remedy="wait for it, stop it or give another --output_dir",
-        ) from None
+        holder = (folder / LOCK).read_text(encoding="utf-8") or "another process"
+        remedy = "wait for it, stop it or give another --output_dir"
+        raise InputError(f"{holder} is writing to the output folder", where=folder, remedy=remedy) from None
 
     with contextlib.suppress(OSError):  # the name is optional: a full disk is reported by the first real write
         _lock.truncate(0)
-        _lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-        _lock.flush()
+        _lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 
 
 def release_lock() -> None:
     """Release the lock of `take_lock`, if this process holds one."""
     global _lock
     if _lock is not None:
-        with contextlib.suppress(OSError):  # closed all the same: the name had found no space, and is tried again
-            _lock.close()
+        _lock.close()
         _lock = None
 
 

@@ -59,12 +59,8 @@ def handle_signals() -> Iterator[None]:
     _requested_by = None
     _deferred = False
     _parent = os.getppid()
-
-    before = {
-        number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
-    }
-    for number in before:
-        signal.signal(number, _on_signal)
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _on_signal) for number in handled}
 
     # The kernel's handler writes a signal's number into a pipe at once; Python's waits for the end of a call of torch
     reader, writer = os.pipe()
@@ -225,7 +221,7 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
 
 
 def _is_lost_worker(error: Exception, workers: int) -> bool:
-    """Return True where a data loader's worker died: torch noticed it, or the pipe to the worker is broken."""
+    """Return True where torch noticed that a data loader's worker died, or the pipe to the worker is broken."""
     text = str(error)
     noticed = "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text)
     return noticed or (workers > 0 and isinstance(error, ConnectionError | EOFError))

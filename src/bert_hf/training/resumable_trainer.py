@@ -21,7 +21,6 @@ in `preemption.py`, the non-finite guard in `nonfinite.py`, and the agreement of
 """
 
 import functools
-import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -113,8 +112,7 @@ class ResumableTrainer(Trainer):
             shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
-        if self.is_deepspeed_enabled:  # it would print "… built successfully" on every CPU rank
-            vars(importlib.import_module("deepspeed.comm.torch"))["print"] = lambda text: None
+
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args)
 
@@ -126,8 +124,8 @@ class ResumableTrainer(Trainer):
         self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
         self._agreement = self._requests  # of the ranks, on the present step
-        self._events = _EpochEvents(self._begin_training)
-        self.add_callback(self._events)
+        self._finished_step = -1
+        self.add_callback(_AtBeginning(self._begin_training))
 
         # Checkpoints
         self.facts = facts or {}
@@ -222,6 +220,7 @@ class ResumableTrainer(Trainer):
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self._finite.forget()
+        self._finished_step = -1
         if self._resumed_from is not None:
             self._restore_resume_state(self._resumed_from)
 
@@ -321,7 +320,9 @@ class ResumableTrainer(Trainer):
 
         # The first of two calls
         last_of_epoch = self.control.should_training_stop or self.is_last_step_of_epoch()
-        if last_of_epoch and not self._events.epoch_is_over:
+        epoch_is_over = self._finished_step == self.state.global_step
+        self._finished_step = self.state.global_step
+        if last_of_epoch and not epoch_is_over:
             save = self.control.should_save
             self.control.should_save = False
             finish_step()
@@ -527,21 +528,14 @@ class ResumableTrainer(Trainer):
         return _reproducible(super().get_eval_dataloader(eval_dataset), self.args.seed)
 
 
-class _EpochEvents(TrainerCallback):
-    """Call back when training begins; remember whether the end of the epoch was reported."""
+class _AtBeginning(TrainerCallback):
+    """Call a function when training begins."""
 
-    def __init__(self, on_begin: Callable[[], None]):
-        self.on_begin = on_begin
-        self.epoch_is_over = False
+    def __init__(self, action: Callable[[], None]):
+        self.action = action
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.on_begin()
-
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
-        self.epoch_is_over = False
-
-    def on_epoch_end(self, args, state, control, **kwargs) -> None:
-        self.epoch_is_over = True
+        self.action()
 
 
 def _reproducible(loader: Any, seed: int) -> Any:

@@ -53,8 +53,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
     """Orthogonalize n matrices of one shape, (n, rows, columns).
 
-    The ranks of a run, which all have the same matrices, share the work: each computes an equal part of them and gets
-    the others' results.
+    The ranks of a run, which all have the same matrices, share the work: each computes an equal part of them.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     if ranks == 1:
@@ -93,10 +92,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
         M ← μM + (1 − μ)G        W ← W · (1 − lr · decay) − lr · 0.2 · √max(r, c) · O(μM + (1 − μ)G)
 
-    The factor 0.2 · √max(r, c) gives the update the root mean square that AdamW's updates have (Liu et al. 2025,
-    "Muon is Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
-
-    Both kinds share `param_groups` and `state`: Trainer, a learning-rate schedule and a checkpoint see one optimizer.
+    The factor 0.2 · √max(r, c) gives the update the root mean square of AdamW's updates (Liu et al. 2025, "Muon is
+    Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
 
     Args:
         matrix_groups: dicts with `params` (two-dimensional), `lr` and `weight_decay`.

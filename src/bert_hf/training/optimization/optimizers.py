@@ -1,16 +1,15 @@
 """The optimizers of --optim: one table, and the Adam of the 2018 code."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 from transformers import Trainer, TrainingArguments
-from transformers.training_args import OptimizerNames
 
 from bert_hf.config.hardware import engine
 from bert_hf.errors import InputError, check_known
@@ -66,8 +65,8 @@ class BertAdam(torch.optim.Optimizer):
         m ← β₁m + (1 − β₁)g        v ← β₂v + (1 − β₂)g²        w ← w − lr · (m / (√v + ε) + decay · w)
 
     Without the correction the first steps are larger: at step one (1 − β₁)/√(1 − β₂) ≈ 3.2 times lr per coordinate
-    where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction, but its fused AdamW
-    corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well.
+    where corrected Adam makes 1. PyTorch has no Adam without the correction, but its fused AdamW corrects by 1 − βᵗ,
+    which is 1 for a t that is large enough.
 
     Source: google-research/bert@eedf571, optimization.py, AdamWeightDecayOptimizer.
     """
@@ -90,10 +89,7 @@ class BertAdam(torch.optim.Optimizer):
     def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
         for parameter in parameters:
             if parameter not in self.state:
-                self.state[parameter] = {
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
+                self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
 
         beta1, beta2 = group["betas"]
         adamw(
@@ -175,8 +171,8 @@ OPTIMIZERS: dict[str, Entry] = {
     "muon": Entry(
         _muon,
         (*_ADAM, "muon_learning_rate"),
-        card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
         whole_matrices=True,
+        card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
     ),
     "sgd": Entry(_from_transformers, optim_args=("momentum", "dampening", "nesterov")),
     "adagrad": Entry(_from_transformers, optim_args=("lr_decay", "eps")),
@@ -208,11 +204,7 @@ def describe_optimizer(args: Any) -> str:
 
 
 def check_optimizer(args: Any) -> None:
-    """Check --optim and its options by making the optimizer for a small model.
-
-    Args:
-        args: `TrainingArguments`, or the values of the options before one is built.
-    """
+    """Check --optim and its options by making the optimizer for a small model."""
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
@@ -228,12 +220,10 @@ def check_optimizer(args: Any) -> None:
         what = f"{name} needs whole matrices; DeepSpeed divides them among the ranks"
         raise InputError(what, where="--optim", remedy="use DDP or FSDP2 (configs/accelerate) or another optimizer")
 
-    is_stock = name in [each.value for each in OptimizerNames]
-    values = {**vars(args), "optim": OptimizerNames(name) if is_stock else name}
-    if args.learning_rate is None:  # fine-tuning chooses it later
-        values["learning_rate"] = 1.0
+    trial = copy.copy(args)
+    trial.learning_rate = args.learning_rate or 1.0  # fine-tuning chooses it later
     small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers
     try:
-        entry.make(small, SimpleNamespace(**values))
+        entry.make(small, trial)
     except (ValueError, TypeError) as error:
         raise InputError(str(error), where=f"--optim {name}", remedy="fix its options") from None

@@ -22,8 +22,8 @@ Schedule = Callable[[Optimizer, int, int, dict], Any]
 def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> LambdaLR:
     """Return the schedule of the 2018 code: linear decay to zero from step 0 on, after the warm-up.
 
-    With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
-    transformers' `linear` starts the decay there.
+    With 1 % of the steps as warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends; transformers'
+    `linear` starts the decay there.
     """
 
     def share(step: int) -> float:
@@ -39,11 +39,11 @@ def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: in
     decay = kwargs.get("num_decay_steps", 0)
     decay = round(decay * total_steps) if decay < 1 else decay
     if warmup_steps + decay > total_steps:
-        raise InputError(
-            f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up are more than the run's {total_steps:,}",
-            where="--lr_scheduler_kwargs",
-            remedy='use a smaller number or a share, as in {"num_decay_steps": 0.2}',
+        what = (
+            f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up are more than the run's {total_steps:,}"
         )
+        remedy = 'use a smaller number or a share, as in {"num_decay_steps": 0.2}'
+        raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
     kwargs = {**kwargs, "num_decay_steps": decay} if decay else kwargs
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
 
@@ -83,7 +83,7 @@ def check_schedule(args: Any) -> None:
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 
-    rate = 1.0 if args.learning_rate is None else args.learning_rate  # fine-tuning chooses it later, and checks again
+    rate = args.learning_rate or 1.0  # fine-tuning chooses it later, and checks again
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
     try:
         SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(args.lr_scheduler_kwargs or {}))
