@@ -8,15 +8,13 @@ import torch
 import transformers
 from accelerate.data_loader import BatchSamplerShard
 from finetuning_layout_worker import LARGE, epochs, gradients
-from helpers.child_processes import accelerate_launch
+from helpers.child_processes import ROOT, launch_ranks
 from helpers.downstream import RANDOM_HEADS, Classes, Spans, Tokens, Weighted, collate, make_finetuner, make_model
 from safetensors.torch import load_file
 from torch.utils.data import BatchSampler
 from transformers import TrainingArguments
 
 from bert_hf.training.repeated_rows import without_repeated_rows
-
-ROOT = Path(__file__).parents[2]
 
 
 def distance(one: dict, other: dict, task: str) -> float:
@@ -45,12 +43,9 @@ def on_ranks(tmp_path_factory):
 
 def launch(folder: Path, machine: str, micro: int, accumulation: int) -> dict[str, torch.Tensor]:
     """Gradients of a run of two ranks."""
-    words = [
-        "--config_file", str(ROOT / f"configs/accelerate/{machine}.yaml"), "--main_process_port", "0",
-        str(ROOT / "tests/finetuning_layout_worker.py"), str(folder), str(micro), str(accumulation),
-    ]  # fmt: skip
-    done = accelerate_launch(words, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    assert done == 0, (folder / "log").read_text()[-3000:]
+    worker = ROOT / "tests/finetuning_layout_worker.py"
+    done, log = launch_ranks(folder / "log", worker, folder, str(micro), str(accumulation), machine=machine)
+    assert done == 0, log[-3000:]
     return load_file(folder / "rank_0.safetensors")
 
 

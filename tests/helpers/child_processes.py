@@ -11,6 +11,8 @@ import traceback
 import warnings
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+
 
 def child(action) -> int:
     """A process that runs `action` and ends with 0."""
@@ -28,9 +30,12 @@ def code(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
-    """Exit code of `accelerate launch`: see `start_launcher`."""
-    return code(start_launcher(words, log, **environment))
+def launch_ranks(log: Path, *words: str | Path, machine: str = "cpu_ddp") -> tuple[int, str]:
+    """Exit code and output of `accelerate launch` with a file of configs/accelerate: see `start_launcher`."""
+    file = ROOT / f"configs/accelerate/{machine}.yaml"
+    command = ["--config_file", str(file), "--main_process_port", "0", *map(str, words)]
+    done = code(start_launcher(command, log, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
+    return done, log.read_text()
 
 
 def start_launcher(words: list[str], log: Path, **environment: str) -> int:

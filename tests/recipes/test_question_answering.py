@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers.child_processes import accelerate_launch
+from helpers.child_processes import launch_ranks
 from helpers.questions import write_questions
 from helpers.recipe_runs import ROOT, recipe
 from tiny import save_tiny_bert
@@ -173,14 +173,12 @@ def test_two_ranks_predict_what_one_process_predicts(place):
         "--doc_stride", "12", "--max_steps", "1", "--learning_rate", "1e-9", "--use_cpu",
         "--bf16", "false", "--per_device_eval_batch_size", "5", "--null_score_diff_threshold", "0",
     ]  # fmt: skip
-    for output, machine, batch in (("one", "accelerate_config", "8"), ("two", "configs/accelerate/cpu_ddp", "4")):
-        command = [
-            "--config_file", str(ROOT / f"{machine}.yaml"), "--main_process_port", "0",
-            str(ROOT / "recipes/finetune_question_answering.py"), *words, "--per_device_train_batch_size", batch,
-            "--output_dir", str(place / output),
-        ]  # fmt: skip
-        done = accelerate_launch(command, place / f"{output}.log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-        assert done == 0, (place / f"{output}.log").read_text()[-3000:]
+    recipe_file = ROOT / "recipes/finetune_question_answering.py"
+    for output, ranks, batch in (("one", "1", "8"), ("two", "2", "4")):
+        more = ["--per_device_train_batch_size", batch, "--output_dir", str(place / output)]
+        log = place / f"{output}.log"
+        done, printed = launch_ranks(log, "--num_processes", ranks, recipe_file, *words, *more)
+        assert done == 0, printed[-3000:]
 
     one, two = (json.loads((place / output / "null_odds.json").read_text()) for output in ("one", "two"))
     assert list(one) == list(two)

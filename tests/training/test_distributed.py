@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.child_processes import accelerate_launch
+from helpers.child_processes import ROOT, launch_ranks
 from helpers.trainer_runs import make
 from safetensors.torch import load_file
 from transformers import TrainingArguments
@@ -19,18 +19,12 @@ from bert_hf.training.checkpoints.checkpoint_files import write_now
 from bert_hf.training.checkpoints.trainer_state import StateFile, rank_state
 from bert_hf.training.distributed import engine_of, seed_of_rank
 
-ROOT = Path(__file__).parents[2]
 
-
-def launch(folder: Path, machine: str, *words: str, worker: str = "distributed_worker") -> Path:
-    """Two ranks, on a machine of configs/accelerate; returns the folder that they wrote."""
-    file = ROOT / f"configs/accelerate/{machine}.yaml"
-    command = [
-        "--config_file", str(file), "--main_process_port", "0",
-        str(ROOT / f"tests/{worker}.py"), str(folder / "out"), *words,
-    ]  # fmt: skip
-    done = accelerate_launch(command, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    assert done == 0, (folder / "log").read_text()[-3000:]
+def launch(folder: Path, machine: str, *words: str) -> Path:
+    """Two ranks of tests/distributed_worker.py; returns the folder that they wrote."""
+    worker = ROOT / "tests/distributed_worker.py"
+    done, log = launch_ranks(folder / "log", worker, folder / "out", *words, machine=machine)
+    assert done == 0, log[-3000:]
     return folder / "out"
 
 
@@ -118,7 +112,7 @@ def test_two_ranks_under_deepspeed_zero_2(layout, tmp_path):
 
 def test_two_ranks_under_fsdp2(layout, tmp_path):
     """Real sharding, which accelerate ignores on CPU ranks unless it is told otherwise."""
-    out = launch(tmp_path, "cpu_fsdp2", worker="fsdp_worker")
+    out = launch(tmp_path, "cpu_fsdp2")
     got = load_file(out / "layout/result.safetensors")
     compare(got, layout)
     compare_muon(got, layout)

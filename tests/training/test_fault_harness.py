@@ -5,14 +5,12 @@ All cases: `make faults`.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from faults import corruptions, subject
-from faults.cases import Bench, Case
+from faults import subject
 from faults.runs import build_calls
 
 ROOT = Path(__file__).parents[2]
@@ -122,21 +120,3 @@ def test_a_difference_is_detected(tmp_path, monkeypatch, name, content, wrong):
     assert run_under_test.differs(run) is None
     (run / name).write_text(content)
     assert (run_under_test.differs(run) or "").partition(" ")[0] == (wrong or "")
-
-
-def test_an_undetected_damage_is_a_fault(tmp_path, monkeypatch):
-    """With a `newest_verified` that checks nothing each damage is reported as a fault."""
-    oracle = tmp_path / "oracle-forked/run"
-    for step in (corruptions.BEFORE, corruptions.LAST):
-        (oracle / f"checkpoint-{step}").mkdir(parents=True)
-        (oracle / f"checkpoint-{step}/model.safetensors").write_bytes(bytes([step]) * 100)
-    bench = Bench(subject.Subject(tmp_path), 0, tmp_path)
-    unchecked = lambda run: run / f"checkpoint-{corruptions.LAST}"  # noqa: E731 - replaces a function
-    monkeypatch.setattr(corruptions.checkpoint_files, "newest_verified", unchecked)
-    bench.subject.oracles["forked"] = {}
-    for way in corruptions.FILE_DAMAGE:
-        damage = corruptions.of_file(way, "model.safetensors")
-        case = Case("corruptions", way.__name__, corruptions.verify_damaged(damage))
-        outcome, _ = bench.run(case)
-        assert outcome.fault, way.__name__
-        shutil.rmtree(tmp_path / "cases")

@@ -1,10 +1,7 @@
 """Restarts by torchelastic: a killed rank comes back at once; what would fail again is not tried."""
 
-from pathlib import Path
-
 import pytest
-from helpers.child_processes import accelerate_launch
-from helpers.recipe_runs import ROOT
+from helpers.child_processes import ROOT, launch_ranks
 
 from bert_hf.errors import (
     BAD_INPUT,
@@ -17,18 +14,14 @@ from bert_hf.errors import (
     one_line_errors,
 )
 
-
-def launch(folder: Path, *words: str) -> tuple[int, str]:
-    """Ranks that may be restarted three times; returns exit code and output."""
-    machine = ["--config_file", str(ROOT / "configs/accelerate/cpu_ddp.yaml"), "--main_process_port", "0"]
-    command = [*machine, "--max_restarts", "3", *words]
-    done = accelerate_launch(command, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    return done, (folder / "log").read_text()
+RESTARTED = ("--max_restarts", "3")
 
 
 def test_a_killed_rank_is_back_at_the_first_restart(tmp_path):
     """Three ranks: the sum of two numbers does not depend on their order."""
-    done, log = launch(tmp_path, "--num_processes", "3", str(ROOT / "tests/restart_worker.py"), str(tmp_path))
+    done, log = launch_ranks(
+        tmp_path / "log", *RESTARTED, "--num_processes", "3", ROOT / "tests/restart_worker.py", tmp_path
+    )
     assert done == 0, log[-3000:]
     assert [log.count(f"attempt {number}\n") for number in range(3)] == [3, 3, 0]
     whole, killed = (tmp_path / run / "checkpoint-8/model.safetensors" for run in ("whole", "killed"))
@@ -36,7 +29,9 @@ def test_a_killed_rank_is_back_at_the_first_restart(tmp_path):
 
 
 def test_bad_input_is_not_tried_again(tmp_path):
-    done, log = launch(tmp_path, str(ROOT / "recipes/pretrain.py"), "--train_file", str(tmp_path / "missing.txt"))
+    done, log = launch_ranks(
+        tmp_path / "log", *RESTARTED, ROOT / "recipes/pretrain.py", "--train_file", tmp_path / "missing.txt"
+    )
     assert done != 0
     assert log.count("error: ") == 1
     assert "exitcode  : 2" in log  # of the last attempt
