@@ -50,7 +50,6 @@ def pretraining_card(
 
 
 def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model: PreTrainedModel, tokenizer) -> dict:
-    """Return the table of settings."""
     config = model.config
     positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
     beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}

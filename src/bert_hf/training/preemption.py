@@ -114,7 +114,6 @@ os.register_at_fork(after_in_child=lambda: _parent is None or signal.set_wakeup_
 
 
 def _report_launcher_death() -> None:
-    """Ask the kernel for a SIGTERM when the launcher dies."""
     if sys.platform != "linux" or not was_launched():
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

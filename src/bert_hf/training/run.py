@@ -348,7 +348,6 @@ def _best_beside(checkpoint: Path) -> Path | None:
 
 
 def _verify_with_best(checkpoint: Path) -> None:
-    """Verify a checkpoint and the best model's, which the run loads at its end."""
     checkpoint_files.verify(checkpoint)
     if best := _best_beside(checkpoint):
         checkpoint_files.verify(best)

@@ -302,7 +302,6 @@ class RunCheckpoints:
         return self._pending is not None and self._pending.done() and self._pending.exception() is not None
 
     def _write(self, final: Path, parts: Sequence[Part], facts: dict, keep: int | None, spared: str | None) -> None:
-        """Write a checkpoint as one transaction, and delete old ones."""
         temporary = final.with_name(TEMPORARY + final.name)
         ranks = self._background
 

@@ -102,7 +102,6 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state from the skeleton that `_strip` made."""
     if not isinstance(value, dict):
         return value
 

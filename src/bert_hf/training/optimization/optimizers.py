@@ -143,7 +143,6 @@ def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
 
 
 def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
-    """Muon for the encoder's matrices, AdamW for embeddings, biases, LayerNorm and heads."""
     by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
     matrices = {id(parameter) for parameter in by_muon}
 
