@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training.checkpoints.checkpoint_files import write_now
 from bert_hf.training.checkpoints.trainer_state import StateFile, rank_state
-from bert_hf.training.distributed import engine_of, seed_of_rank
+from bert_hf.training.distributed import engine_of
 
 
 def launch(folder: Path, machine: str, *words: str) -> Path:
@@ -201,12 +201,6 @@ def test_ranks_share_the_orthogonalisation_and_update_alike(single, ranks):
     assert single["muon/calls"] == 30  # 5 matrices, 3 steps, 2 precisions
     assert ranks[0]["muon/calls"] + ranks[1]["muon/calls"] == 30
     assert min(ranks[0]["muon/calls"], ranks[1]["muon/calls"]) == 6  # of two equal shapes each has one
-
-
-def test_seeds_of_ranks_differ_from_those_of_neighbouring_seeds():
-    seeds = {seed_of_rank(seed, rank) for seed in range(40, 45) for rank in range(64)}
-    assert len(seeds) == 5 * 64
-    assert not seeds & set(range(40, 45))
 
 
 def test_one_process_draws_what_it_drew(tmp_path, tokenizer):

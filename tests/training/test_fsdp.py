@@ -1,6 +1,5 @@
 """PyTorch's part of FSDP2 in one process; training/test_distributed.py runs two ranks through accelerate."""
 
-import copy
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from helpers.trainer_runs import make
 from tiny import tiny_config
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.precision import keep_fp32_outputs
@@ -59,12 +58,3 @@ def test_the_forward_pass_is_under_autocast(tmp_path, tokenizer, monkeypatch, fs
     monkeypatch.setattr(type(trainer.accelerator), "is_fsdp2", fsdp2)
     with trainer.compute_loss_context_manager():
         assert torch.is_autocast_enabled("cpu") is fsdp2
-
-
-def test_other_engines_are_left_alone():
-    version_1 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-    states = [{}, {"fsdp_plugin": None}, {"fsdp_plugin": SimpleNamespace(mixed_precision_policy=version_1)}]
-    for state in (SimpleNamespace(**each) for each in states):
-        before = copy.deepcopy(state)
-        keep_fp32_outputs(state)
-        assert state == before

