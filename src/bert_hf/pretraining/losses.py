@@ -64,13 +64,11 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
     """Compute losses from the full logits of a stock model, only at the masked positions (M,)."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
-    for name, needed in (("prediction_logits", labels), ("seq_relationship_logits", pair_labels)):
-        if needed is not None and name not in outputs:
-            raise InputError(
-                f"{model_name} returns no {name}",
-                where="PreTrainer",
-                remedy="pass a BertForPreTraining, bert_hf's or transformers'",
-            )
+    needed = {"prediction_logits": labels, "seq_relationship_logits": pair_labels}
+    missing = [name for name, given in needed.items() if given is not None and name not in outputs]
+    if missing:
+        remedy = "pass a BertForPreTraining, bert_hf's or transformers'"
+        raise InputError(f"{model_name} returns no {missing[0]}", where="PreTrainer", remedy=remedy)
 
     if labels is not None:
         positions = inputs["masked_positions"]

@@ -41,19 +41,6 @@ from bert_hf.data.examples.samplers import LengthGroups, set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import Part, RunCheckpoints, write_now
-from bert_hf.training.checkpoints.trainer_state import (
-    OPTIMIZER,
-    SCALER,
-    SCHEDULER,
-    EngineFiles,
-    ModelFiles,
-    ProgressFile,
-    StateFile,
-    fp32_weights,
-    optimizer_state,
-    rank_file,
-    rank_state,
-)
 from bert_hf.training.distributed import (
     Ranks,
     arrange_buckets,
@@ -394,15 +381,15 @@ class ResumableTrainer(Trainer):
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
-    def _model_files(self) -> ModelFiles:
+    def _model_files(self) -> trainer_state.ModelFiles:
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        return ModelFiles(self.network, tokenizer, self.state.global_step, self._gather_weights)
+        return trainer_state.ModelFiles(self.network, tokenizer, self.state.global_step, self._gather_weights)
 
     def _gather_weights(self) -> dict[str, Tensor] | None:
         """Return all weights in fp32, gathered by all ranks if they are sharded; None on ranks that save nothing."""
         weights: Any
         if self.is_deepspeed_enabled:  # the stock method saves the 16-bit copies that it computes with
-            weights = fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
+            weights = trainer_state.fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
         elif self.is_fsdp_enabled:
             weights = self.accelerator.get_state_dict(self.model)
         else:
@@ -436,18 +423,19 @@ class ResumableTrainer(Trainer):
 
     def _checkpoint_parts(self) -> list[Part]:
         """Return the parts of a checkpoint, the same ones on every rank: some gather their contents from all."""
-        first = self.args.should_save  # writes the files that the ranks share
-        parts: list[Part] = [self._model_files(), ProgressFile(self)]
+        parts: list[Part] = [self._model_files(), trainer_state.ProgressFile(self)]
+        states = {trainer_state.SCHEDULER: self.lr_scheduler.state_dict}
         if self.is_deepspeed_enabled:
-            parts.append(EngineFiles(self.model_wrapped))
+            parts.append(trainer_state.EngineFiles(self.model_wrapped))
         else:
-            optimizer = functools.partial(optimizer_state, self.model, self.optimizer, self.is_fsdp_enabled)
-            parts.append(StateFile(OPTIMIZER, optimizer, written=first))
-        parts.append(StateFile(SCHEDULER, self.lr_scheduler.state_dict, written=first))
+            prepared = self.model, self.optimizer, self.is_fsdp_enabled
+            states[trainer_state.OPTIMIZER] = functools.partial(trainer_state.optimizer_state, *prepared)
         if self.accelerator.scaler is not None:
-            parts.append(StateFile(SCALER, self.accelerator.scaler.state_dict, written=first))
-        parts.append(StateFile(rank_file("", self.args.process_index).name, lambda: rank_state(self._running_log())))
-        return parts
+            states[trainer_state.SCALER] = self.accelerator.scaler.state_dict
+        parts += [trainer_state.StateFile(name, state, self.args.should_save) for name, state in states.items()]
+
+        own = trainer_state.rank_file("", self.args.process_index)
+        return [*parts, trainer_state.StateFile(own.name, lambda: trainer_state.rank_state(self._running_log()))]
 
     def _running_log(self) -> dict:
         """Return this rank's sums since the last line of the log, and its other entries of the checkpoint."""
@@ -477,13 +465,13 @@ class ResumableTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         folder = Path(checkpoint)
-        self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / SCHEDULER))
+        self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / trainer_state.SCHEDULER))
         if not self.is_deepspeed_enabled:
             trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
 
     def _load_scaler(self, checkpoint: Any) -> None:
         if self.accelerator.scaler is not None:
-            self.accelerator.scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / SCALER))
+            self.accelerator.scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / trainer_state.SCALER))
 
     def _load_rng_state(self, checkpoint: Any) -> None:
         trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)

@@ -73,8 +73,8 @@ class Run:
     @classmethod
     def read(cls, folder: Path) -> "Run | None":
         """Return the run that a folder records; None if there is none."""
-        content = read_record(folder / RUN_RECORD)
-        if content is None:
+        content = read_json_object(folder / RUN_RECORD) or {}
+        if not isinstance(content.get("identity"), dict):
             return None
         return cls(folder, **{name: content[name] for name in _RECORDED if name in content})
 
@@ -331,7 +331,6 @@ def _differences_but_length(before: dict, identity: dict) -> dict:
 
 
 def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
-    """Check that the run does not remove its own inputs."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
         for path in [value] if isinstance(value, str) else value or []:
@@ -387,16 +386,10 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
 # ---- what a folder records
 
 
-def read_record(path: Path) -> dict | None:
-    """Return the record of a run in a file, `run.json` or another with an `identity`; None if it has no record."""
-    record = read_json_object(path)
-    return record if record and isinstance(record.get("identity"), dict) else None
-
-
 def recorded(folder: Path) -> dict | None:
     """Return the identity of the run in a folder, or of the run that a checkpoint belongs to; None without one."""
-    record = read_record(folder / RUN_RECORD) or read_record(folder / MANIFEST)
-    return record["identity"] if record else None
+    run = Run.read(folder)
+    return run.identity if run else (read_json_object(folder / MANIFEST) or {}).get("identity")
 
 
 def recorded_by_this_run(args: RunArguments) -> dict | None:
