@@ -6,7 +6,6 @@ FAULT is what differs on the second host: see `FAULTS`. Environment: OTHER, a fo
 """
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -51,7 +50,6 @@ def hang() -> None:
 
 
 FAULTS = {
-    "none": lambda: None,
     "text": lambda: replace_words(train_file="missing.txt"),
     "tokenizer": lambda: replace_words(tokenizer_name="missing"),
     "option": lambda: replace_words(seed="x"),
@@ -60,7 +58,6 @@ FAULTS = {
     "folder": own_folder,
     "version": other_version,
     "corpus": own_text,
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "hangs": hang,
 }
 

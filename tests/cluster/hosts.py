@@ -76,10 +76,10 @@ def pull_cable(pulled: bool) -> None:
     _run("ip", "-n", "host2", "link", "set", "eth0", "down" if pulled else "up")
 
 
-def on_host(name: str, words: list[str], setup: str = "true") -> list[str]:
-    """The command that runs `words` on a host, of one core, after a line of shell in its own view of the folders."""
+def on_host(name: str, words: list[str]) -> list[str]:
+    """The command that runs `words` on a host, of one core."""
     core = str(HOSTS.index(name) % (os.cpu_count() or 1))
-    shell = f'hostname {name} && {setup} && exec taskset -c {core} "$@"'
+    shell = f'hostname {name} && exec taskset -c {core} "$@"'
     return ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "sh", "-c", shell, "sh", *words]
 
 

@@ -1,6 +1,5 @@
-"""A rank that is killed or fails; a killed loader; two jobs in one folder; an unusable folder."""
+"""A rank that is killed or fails; a killed loader; two jobs in one folder."""
 
-import errno
 import os
 import random
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 from faults.cases import Bench, Case
 from faults.kills import saved_steps
 from faults.layouts import start_ranks
-from faults.runs import HUNG, Call, Event, complete, fork
+from faults.runs import HUNG, Event, complete, fork
 from faults.signals import ranks_oracle, restart_ranks
 from faults.subject import last_line
 
@@ -21,10 +20,7 @@ UNAVAILABLE = 75
 def ranks(bench: Bench, points: int) -> list[Case]:
     """Each fault on each rank, in a step and in an evaluation; then the faults of a single process."""
     ranks_oracle(bench)
-    cases = [
-        Case("ranks", "loader-killed", _loader), Case("ranks", "two-jobs", _two_jobs),
-        Case("ranks", "file-in-place-of-folder", _no_folder), Case("ranks", "read-only", _read_only),
-    ]  # fmt: skip
+    cases = [Case("ranks", "loader-killed", _loader), Case("ranks", "two-jobs", _two_jobs)]
     for what in FAULTS:
         for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, "prediction_step"), (0, "save")):
             cases.append(Case("ranks", f"{what}-{rank}-{event}", _rank(what, rank, event)))
@@ -83,22 +79,3 @@ def _two_jobs(bench: Bench, folder: Path, rng: random.Random) -> str | None:
     if first.wait() != 0:
         return f"the first job exits with {first.code}: {last_line(first.output)}"
     return bench.subject.differs(folder / "run")
-
-
-def _no_folder(bench: Bench, folder: Path, rng: random.Random) -> str | None:
-    (folder / "file").write_text("not a folder")
-    for place in (folder / "file", folder / "file/run"):
-        plan = bench.subject.plan(folder, f"log-{place.name}", output_dir=place)
-        code, output = complete(plan)
-        if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
-            return f"{place.name} exits with {code}: {last_line(output)}"
-    return None if (folder / "file").read_text() == "not a folder" else "the file was changed"
-
-
-def _read_only(bench: Bench, folder: Path, rng: random.Random) -> str | None:
-    plan = bench.subject.plan(folder)
-    plan.call = Call(folder / "run", 1, "fail on", errno.EROFS)
-    code, output = complete(plan)
-    if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
-        return f"exit code {code}: {last_line(output)}"
-    return bench.subject.restart(folder)

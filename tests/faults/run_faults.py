@@ -37,7 +37,7 @@ SIZES = {
     "launched_signals": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
     "disk": (64, 6, "a full or failing disk at a call that writes"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
-    "ranks": (12, 4, "a rank killed or failing; a killed loader; two jobs; no folder"),
+    "ranks": (10, 4, "a rank killed or failing; a killed loader; two jobs"),
     "stock": (30, 4, "for comparison: kill -9, stock Trainer"),
 }
 WITHOUT_CALLS = {"launched", "corruptions", "layouts"}  # need no C compiler
