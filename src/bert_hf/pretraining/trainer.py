@@ -48,17 +48,11 @@ from bert_hf.training.resumable_trainer import ResumableTrainer
 _LOG_LINES = 50  # of a run whose --logging_steps is not given
 
 
-def is_numbered(dataset: Any) -> bool:
-    """Return True for `PreTrainingExamples`: the run is then one sequence of numbered examples."""
-    return hasattr(dataset, "window_length")
-
-
 class PreTrainer(ResumableTrainer):
     """Trainer for `BertForPreTraining`, ours or stock, with the exact loss of the global batch.
 
-    Takes what `Trainer` takes. With a dataset that has `window_length` and `phases` (`PreTrainingExamples`) the run is
-    one sequence of numbered examples, which resumes at any position without reading the skipped ones; with any other
-    dataset and collator it works as `Trainer` does.
+    Takes what `Trainer` takes. With `PreTrainingExamples` the run is one sequence of numbered examples, which resumes
+    at any position without reading the skipped ones; with any other dataset and collator it works as `Trainer` does.
 
     `long_eval_dataset` is evaluated in addition to `eval_dataset` once the run trains at its length, and after it, as
     `eval_long_mlm_loss`, … The metrics of `eval_dataset` always have their plain names, so `metric_for_best_model`
@@ -91,7 +85,7 @@ class PreTrainer(ResumableTrainer):
     ):
         args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
         compilation = None if args is None else take_over_compilation(args, model)
-        self._numbered = is_numbered(train_dataset)
+        self._numbered = isinstance(train_dataset, PreTrainingExamples)
         # Trainer asks a dataset for its length, which would open text that was already trained on
         checked = None if self._numbered else train_dataset
         super().__init__(model, args, data_collator, checked, *more, **named)
@@ -126,7 +120,7 @@ class PreTrainer(ResumableTrainer):
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
-        if self._numbered or raw_rows or is_numbered(self.eval_dataset):
+        if self._numbered or raw_rows or isinstance(self.eval_dataset, PreTrainingExamples):
             self.args.remove_unused_columns = False  # the collator needs columns that the model does not take
         if self._numbered:
             check_no_epochs(self.args)
@@ -152,21 +146,18 @@ class PreTrainer(ResumableTrainer):
 
     # ---- data
 
-    def begin_new_run(self) -> None:
-        super().begin_new_run()
-        self._consumed = 0
-        self._log_sums.zero_()
-        self._throughput.reset()
-
-    def begin_at(self, checkpoint: str) -> None:
-        if not self._numbered:
-            return
-        state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
-        self._consumed = state["global_step"] * global_batch_size(self.args)
-
-        # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same.
-        lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
-        self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
+    def begin(self, checkpoint: str | None) -> None:
+        super().begin(checkpoint)
+        if checkpoint is None:
+            self._consumed = 0
+            self._log_sums.zero_()
+            self._throughput.reset()
+        elif self._numbered:
+            state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
+            self._consumed = state["global_step"] * global_batch_size(self.args)
+            # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same
+            lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
+            self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
 
     def _get_train_sampler(self, train_dataset=None):
         if not self._numbered:
@@ -185,11 +176,6 @@ class PreTrainer(ResumableTrainer):
             shard.num_processes, shard.process_index = 1, 0
         return loader
 
-    def is_last_step_of_epoch(self) -> bool:
-        if not self._numbered:
-            return super().is_last_step_of_epoch()
-        return self.state.global_step >= self.state.max_steps  # for Trainer a numbered run is one epoch
-
     # ---- training
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
@@ -199,7 +185,7 @@ class PreTrainer(ResumableTrainer):
             handler: Any = self.accelerator.ddp_handler
             handler.find_unused_parameters = self._may_leave_weights_unused()
         with contextlib.ExitStack() as stack:
-            if isinstance(self.train_dataset, PreTrainingExamples):
+            if self._numbered:
                 first = self.args.local_process_index == 0
                 plans = shared_plan_folder(Path(self.args.output_dir), first, self._ranks.gather)
                 shared = replaced_attributes(self.train_dataset, plan_folder=stack.enter_context(plans))

@@ -144,13 +144,11 @@ class ResumableTrainer(Trainer):
 
     # ---- What a subclass may add
 
-    def begin_at(self, checkpoint: str) -> None:
-        """Read what a subclass needs from the checkpoint; called before data loaders are made."""
-
-    def begin_new_run(self) -> None:
-        """Forget what an earlier `train` of this trainer left; called before a run that starts at its first step."""
-        self._saved_step = 0
-        self._time_limit.begin()
+    def begin(self, checkpoint: str | None) -> None:
+        """Begin at a checkpoint, or forget what an earlier `train` left; called before data loaders are made."""
+        if checkpoint is None:
+            self._saved_step = 0
+            self._time_limit.begin()
 
     def count_items(self, batches: list[dict]) -> Tensor | None:
         """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
@@ -159,9 +157,6 @@ class ResumableTrainer(Trainer):
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         """Return the metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
-    def is_last_step_of_epoch(self) -> bool:
-        return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
 
     def log_state(self) -> dict:
         """Return the entries of a checkpoint that the next line of the log needs."""
@@ -175,11 +170,7 @@ class ResumableTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
         self._resumed_from = checkpoint
-        if checkpoint is None:
-            self.begin_new_run()
-        else:
-            self.begin_at(checkpoint)
-
+        self.begin(checkpoint)
         self._saved_at = time.monotonic()
         eval_on_start = self.args.eval_on_start and checkpoint is None
         with (
@@ -306,7 +297,8 @@ class ResumableTrainer(Trainer):
             self.control.should_training_stop = self.control.should_save = True
 
         # The first of two calls
-        last_of_epoch = self.control.should_training_stop or self.is_last_step_of_epoch()
+        is_last = self.control.should_training_stop or self.state.global_step >= self.state.max_steps
+        last_of_epoch = is_last or float(self.state.epoch or 0.5).is_integer()
         epoch_is_over = self._finished_step == self.state.global_step
         self._finished_step = self.state.global_step
         if last_of_epoch and not epoch_is_over:
