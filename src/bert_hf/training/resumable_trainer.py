@@ -99,15 +99,13 @@ class ResumableTrainer(Trainer):
             shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
-
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args)
 
         # Collaborators
         folder = Path(self.args.output_dir)
-        ranks = functools.partial(Ranks, self.args.process_index, self.args.world_size, self.args.ddp_timeout)
-        self._ranks = ranks()
-        self._checkpoints = RunCheckpoints(folder, self._ranks, ranks(), self.args.should_save)
+        self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
+        self._checkpoints = RunCheckpoints(folder, self._ranks)
         self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
         self._agreement = self._requests  # of the ranks, on the present step

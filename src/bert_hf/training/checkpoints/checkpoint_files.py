@@ -224,19 +224,15 @@ class RunCheckpoints:
     """The checkpoints of a run: in its output folder, and the one that it resumed from.
 
     A thread writes them while training continues. Its errors are raised by `finish`.
-
-    Args:
-        background: the same ranks, with their own group for the thread.
-        writes: True on the rank that writes shared files.
     """
 
-    def __init__(self, folder: Path, ranks: Ranks, background: Ranks, writes: bool):
+    def __init__(self, folder: Path, ranks: Ranks):
         self.folder = folder
         self._ranks = ranks
-        self._background = background
+        self._background = Ranks(ranks.rank, ranks.count, ranks.timeout_seconds)  # of the thread
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future | None = None  # the checkpoint that is being written
-        self._writes = writes
+        self._writes = ranks.rank == 0  # the files that all ranks share
         self._resume_dir = folder  # of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
