@@ -153,7 +153,7 @@ def test_the_optimizer_is_the_one_that_is_named(tmp_path, tokenizer, name):
         assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("adamw_torch_fused", "muon")])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "adamw_torch_fused"])
 def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, plain):
     changes = {**QUIET, "optim": name, "logging_steps": 1, "save_strategy": "steps", "save_steps": 2, "dropout": 0.1}
     if name == "sgd":

@@ -93,10 +93,6 @@ def test_damage_is_named_and_passed_over(tmp_path, caplog, fault):
     assert victim.name in caplog.text
 
 
-def test_nothing_good_is_none(tmp_path):
-    assert newest_verified(tmp_path) is None
-
-
 def test_a_file_outside_the_folder_is_not_read(tmp_path):
     folder = make(tmp_path, 1)
     manifest = folder / "checkpoint_manifest.json"
