@@ -3,6 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.pretraining.examples import perplexity
-from bert_hf.pretraining.report import pretraining_card, report_heldout, untrained_positions
+from bert_hf.pretraining.report import PreTrainingReport, pretraining_card, report_heldout, untrained_positions
 from bert_hf.training import command
 
 ROOT = Path(__file__).parents[2]
@@ -162,3 +163,14 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
     assert card.training.get("checkpoint", "") == checkpoint
     assert ("position embeddings" in card.training) == (not checkpoint)
     assert card.dataset == "wikimedia/wikipedia"
+
+
+@pytest.mark.parametrize(("single", "repeated"), [(0, False), (200, True)])
+def test_documents_that_an_epoch_repeats_are_reported(tokenizer, single, repeated):
+    """With 200 documents of one sentence, the 20 of several are used again until half of the pairs are theirs."""
+    texts = ["w1 w2 w3\nw4 w5 w6\nw7 w8"] * 20 + ["w9 w10 w11"] * single
+    examples = PreTrainingExamples(texts, tokenizer=tokenizer, language=None, max_seq_length=32)
+    report = PreTrainingReport(SimpleNamespace(train_dataset=examples), None, None, ExampleArguments(), None)
+    lines = report._repeated_documents()
+    assert len(lines) == repeated
+    assert all("passes over the text" in line for line in lines)

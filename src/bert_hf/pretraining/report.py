@@ -29,6 +29,8 @@ from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run import Run, describe_machine
 
+_MANY_PASSES = 1.5  # of an epoch over the text
+
 
 @dataclass
 class PreTrainingReport(TrainerCallback):
@@ -57,7 +59,7 @@ class PreTrainingReport(TrainerCallback):
                 nsp=bool(self.example_args.nsp),
                 may_train_vocabulary=self.tokenizer_is_named,
             )
-            print(*short_report(findings), sep="\n", flush=True)
+            print(*short_report(findings), *self._repeated_documents(), sep="\n", flush=True)
 
         measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
         self.baselines = rank0_value(measured)
@@ -80,6 +82,19 @@ class PreTrainingReport(TrainerCallback):
             f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
             f"machine: {describe_machine(args)}"
         )
+
+    def _repeated_documents(self) -> list[str]:
+        """Return a line where an epoch is many passes over the text, because few documents have several sentences."""
+        examples: Any = self.trainer.train_dataset
+        store, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
+        a_start, a_end, b_start, b_end = (store.token_offsets[np.asarray(plan[column])] for column in range(4))
+        passes = (a_end - a_start + b_end - b_start).sum() / max(1, store.sizes.sum())
+        if not self.example_args.nsp or passes < _MANY_PASSES:
+            return []
+        return [
+            f"! an epoch is {passes:.1f} passes over the text: documents of several sentences are repeated, so that "
+            "half of the pairs are of consecutive ones; join documents, or pass --nsp false"
+        ]
 
     def save_and_print(self, trained: dict, after: dict) -> None:
         """Save model, results and card, push if asked, and print held-out metrics, summary and limits."""
