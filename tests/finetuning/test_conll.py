@@ -3,19 +3,17 @@
 import json
 
 import datasets
+import numpy as np
 import pytest
+from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
-from bert_hf.finetuning.heads.head import rows_of_files
+from bert_hf.finetuning.heads.head import compute_metrics, rows_of_files
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
-from bert_hf.finetuning.rows.tagged_sentences import (
-    TaggedSentences,
-    check_labels,
-    label_names,
-    unify_schemes,
-    write_tagged,
-)
+from bert_hf.finetuning.metrics.entities import Entity, entities
+from bert_hf.finetuning.rows.conll import write_tagged
+from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, check_labels, label_names, unify_schemes
 
 SENTENCES = [(["EU", "rejects", "German", "call"], ["B-ORG", "O", "B-MISC", "O"]), (["Peter"], ["B-PER"])]
 
@@ -25,8 +23,8 @@ def write(folder, name: str, content: str) -> list[str]:
     return [str(folder / name)]
 
 
-def read_tagged(files: list[str]) -> TaggedSentences:
-    head = TokenClassificationHead(None)
+def read_tagged(files: list[str], **options) -> TaggedSentences:
+    head = TokenClassificationHead(tiny_tokenizer(), options)
     return head.read(list(rows_of_files(head, files)))
 
 
@@ -53,6 +51,132 @@ TWO = "EU\tB-ORG\nrejects\tO\nGerman\tB-MISC\ncall\tO\n\nPeter\tB-PER\n"
 )
 def test_files_of_any_kind(tmp_path, name, content):
     assert pairs(read_tagged(write(tmp_path, name, content))) == SENTENCES
+
+
+# ---- columns
+
+NUMBERED = "1\tEU\tB-ORG\n2\trejects\tO\n3\tGerman\tB-MISC\n4\tcall\tO\n\n1\tPeter\tB-PER\n"
+
+
+def numbered(columns: str) -> str:
+    """The lines of NUMBERED by a format: of `{0} {1}` the number and the word."""
+    return "".join(columns.format(*line.split("\t")) + "\n" if line else "\n" for line in NUMBERED.splitlines())
+
+
+# With comments, and entities within entities
+GERMEVAL = "#\thttp://a.example [2009]\n" + numbered("{0}\t{1}\t{2}\tO").replace("MISC\tO", "MISC\tB-ORG")
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        (NUMBERED, "word: column 2, label: column 3"),
+        (NUMBERED.replace("\n\n1", "\n1"), "word: column 2, label: column 3"),  # no blank line
+        (NUMBERED.replace("\n\n1", "\n\n5"), "word: column 2, label: column 3"),  # numbers of the whole file
+        (NUMBERED.replace("\t", "  "), "word: column 2, label: column 3"),
+        (GERMEVAL, "word: column 2, label: column 3"),
+        (numbered("{0}\t{1}\t{2}\t-\tanna"), "word: column 2, label: column 3"),  # with an annotator
+        (numbered("{1} {2} anna"), "word: column 1, label: column 2"),
+        (numbered("{2}\t{1}"), "word: column 2, label: column 1"),
+        (numbered("{0}\t{1}\tNN\t{2}"), "word: column 2, label: column 4"),
+    ],
+)
+def test_which_columns_are_read(tmp_path, caplog, content, read):
+    assert pairs(read_tagged(write(tmp_path, "a.conll", content))) == SENTENCES
+    assert read in caplog.text
+
+
+def test_columns_that_are_named(tmp_path):
+    content = numbered("{0}\t{1}\tlemma\tNN\t{2}")
+    rows = read_tagged(write(tmp_path, "a.conll", content), text_column="3", label_column="4")
+    assert pairs(rows) == [(["lemma"] * 4, ["NN"] * 4), (["lemma"], ["NN"])]
+    with pytest.raises(InputError, match="no column '7'; pass a number from 1 to 5 as --label_column"):
+        read_tagged([f"{tmp_path}/a.conll"], label_column="7")
+
+
+def test_parts_of_speech_of_conll_u(tmp_path):
+    """Contractions, words that are not written and comments are no words."""
+    lines = ["1-2 zum _ _", "1 zu zu PART", "2 dem der DET", "3 Haus Haus NOUN", "3.1 ist sein VERB"]
+    wide = ["\t".join([*line.split(), *"______"]) for line in lines]
+    content = "\n".join(["# sent_id = 1", "# text = zum Haus", *wide])
+    rows = read_tagged(write(tmp_path, "a.conllu", content))
+    assert pairs(rows) == [(["zu", "dem", "Haus"], ["PART", "DET", "NOUN"])]
+
+
+# ---- labels
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("PER PER O LOC", [("PER", 0, 1), ("LOC", 3, 3)]),  # without prefixes
+        ("B-PER L-PER O U-LOC", [("PER", 0, 1), ("LOC", 3, 3)]),  # BILOU
+        ("B_PER M_PER E_PER W_LOC", [("PER", 0, 2), ("LOC", 3, 3)]),  # BMEWO
+    ],
+)
+def test_schemes_other_than_iob(tmp_path, tags, expected):
+    content = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
+    rows = read_tagged(write(tmp_path, "a.conll", content))
+    unify_schemes({"train": rows})
+    assert rows.tags == [tags.split()]
+    assert entities(rows.tags[0]) == [Entity(*each) for each in expected]
+
+
+def test_parts_of_speech_have_an_accuracy_only(tmp_path):
+    rows = read_tagged(write(tmp_path, "a.conll", "a DET\nword NOUN\nis VERB\n"))
+    head = TokenClassificationHead(tiny_tokenizer())
+    head.check({"train": rows})
+    predicted = [["DET", "VERB", "VERB"]]
+    assert compute_metrics(head, rows, predicted, np.ones((1, 2))) == {"accuracy": pytest.approx(2 / 3), "loss": 1.0}
+    assert head.metric_names() == ("accuracy", "loss")
+    assert head.table(rows, predicted).splitlines()[3].split() == ["VERB", "1", "2", "0.5000", "1.0000", "0.6667"]
+
+
+# ---- tables
+
+WORDS = "EU,NNP,B-ORG rejects,VBZ,O German,JJ,B-MISC call,NN,O".split()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Sentence #,Word,POS,Tag\nSentence: 1," + "\n,".join(WORDS) + "\nSentence: 2,Peter,NNP,B-PER\n",
+        "sentence_id,word,pos,ner\n" + "".join(f"7,{word}\n" for word in WORDS) + "8,Peter,NNP,B-PER\n",
+        "token,pos,label\n" + "\n".join(WORDS) + "\n\nPeter,NNP,B-PER\n",
+        "token,pos,label\n" + "\n".join(WORDS) + "\n,,\nPeter,NNP,B-PER\n",
+    ],
+)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_tables_with_a_row_for_each_word(tmp_path, content, separator):
+    content = content.replace(",", separator)
+    name = "a.tsv" if separator == "\t" else "a.csv"
+    rows = read_tagged(write(tmp_path, name, content))
+    assert pairs(rows) == SENTENCES
+    head = TokenClassificationHead(tiny_tokenizer(), {}, tiny_config(id2label=dict(enumerate("ab"))))
+    assert [row.values["tokens"] for row in rows_of_files(head, [str(tmp_path / name)])] == rows.words
+    if "POS" in content:
+        assert read_tagged([str(tmp_path / name)], label_column="POS").tags == [["NNP", "VBZ", "JJ", "NN"], ["NNP"]]
+
+
+@pytest.mark.parametrize(
+    "entities",
+    [
+        {"label": [[0, 5, "PER"], [15, 20, "LOC"]]},
+        {"entities": [{"id": 1, "label": "PER", "start_offset": 0, "end_offset": 5},
+                      {"id": 2, "label": "LOC", "start_offset": 15, "end_offset": 20}]},
+        {"entities": [{"label": "PER", "start": 0, "end": 5}, {"label": "LOC", "start": 15, "end": 20},
+                      {"label": "ORG", "start": 16, "end": 20}]},
+    ],
+)  # fmt: skip
+def test_entities_as_characters_of_a_text(tmp_path, entities):
+    """As doccano exports them and `predict` writes them; of two that overlap the first counts."""
+    row = {"text": "w1 w2 w4 x3, w5w6 w7.", **entities}
+    rows = read_tagged(write(tmp_path, "a.jsonl", json.dumps(row) + '\n{"text": "w1", "label": [], "entities": []}\n'))
+    words = ["w1", "w2", "w4", "x3", ",", "w5w6", "w7", "."]
+    assert pairs(rows) == [(words, ["B-PER", "I-PER", "O", "O", "O", "B-LOC", "I-LOC", "O"]), (["w1"], ["O"])]
+
+
+# ---- rows
 
 
 def test_words_that_look_like_something_else(tmp_path):
@@ -132,11 +256,14 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
     ("name", "content", "expected"),
     [
         ("a.conll", "a O\nb\n", "a.conll:2: 1 columns instead of 2"),
-        ("a.conll", "a\tO\n\tO\n", "a.conll:2: 2 columns instead of 2: a word first, its label last"),
-        ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
+        ("a.conll", "a\tO\n\tO\n", "a.conll:2: the word is blank; fix the line"),
+        ("a.conll", "a B-X\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
+        ("a.conll", "".join(f"word{n} lemma{n}\n" for n in range(99)), "a.conll: 99 different labels of 99 words; "),
         ("a.conll", "\n\n", "a.conll: contains no rows"),
-        ("a.jsonl", '{"token": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: the row has no 'tokens'; did you mean 'tok"),
-        ("a.jsonl", '{"tokens": ["a"], "tag": ["O"]}', "a.jsonl:1: the row has no 'ner_tags'; its columns: tok"),
+        ("a.jsonl", '{"tokenz": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: the row has no 'tokens'; did you mean 'tok"),
+        ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: the row has no 'ner_tags'; pass --label_column, "),
+        ("a.jsonl", '{"text": "w1", "label": [[0, 2]]}', "a.jsonl:1: label holds [0, 2], no entity such as [0, 4, 'P"),
+        ("a.jsonl", '{"text": "w1", "label": [[5, 7, "X"]]}', "a.jsonl:1: no word at the characters 5 to 7 of label"),
         ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens is neither a list of words nor"),
         ("a.jsonl", '{"tokens": ["a", "b"], "ner_tags": ["O"]}', "a.jsonl:1: 2 words and 1 labels: lists of the"),
         ("a.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "a.jsonl:1: label 1 has no name; write names such as"),

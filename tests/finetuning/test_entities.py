@@ -9,10 +9,10 @@ from bert_hf.finetuning.metrics.entities import (
     Entity,
     count_entities,
     entities,
-    entity_table,
     is_iob1,
     overall,
     tagging_metrics,
+    tagging_table,
     to_iob2,
 )
 
@@ -98,7 +98,7 @@ def test_figures_equal_a_count_by_hand():
     }
     assert tagging_metrics(GOLD, PREDICTED) == pytest.approx(expected, abs=1e-12)
 
-    table = entity_table(GOLD, PREDICTED).splitlines()
+    table = tagging_table(GOLD, PREDICTED).splitlines()
     assert table[1].split() == ["X", "2", "3", "0.3333", "0.5000", "0.4000"]
     assert table[-1].split() == ["all", "(micro)", "4", "3", "0.3333", "0.2500", "0.2857"]
 

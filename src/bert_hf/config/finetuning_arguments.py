@@ -166,6 +166,9 @@ class TokenClassificationArguments(TaskArguments):
     """Token classification."""
 
     train_file: list[str] | None = option(None, "Training rows: .conll, or rows of words and tags: .jsonl .parquet.")
+    text_column: str | None = option(None, "Column of the words: its name, or in CoNLL its number. Default: found.")
+    label_column: str | None = option(None, "Column of the labels: its name, or in CoNLL its number. Default: found.")
+    encoding: str | None = option(None, "Text encoding of the files (default: UTF-8).")
     write_predictions: bool = True
     document_context: bool = option(False, "Fill windows with neighbouring sentences, unlabelled (the paper, 5.3).")
     feature_based: str | None = option(

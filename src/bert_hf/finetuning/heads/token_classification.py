@@ -23,7 +23,7 @@ from bert_hf.finetuning.features.word_windows import (
 )
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.losses import IGNORE_INDEX
-from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, entity_table
+from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, have_entities, tagging_table
 from bert_hf.finetuning.rows.tagged_sentences import (
     TaggedSentences,
     check_labels,
@@ -54,14 +54,20 @@ class TokenClassificationHead(Head):
     own_metric = "TokenClassification"
     option_names = ("document_context",)
 
+    @property
+    def labels_entities(self) -> bool:
+        """Return whether labels are of entities, not parts of speech."""
+        return have_entities(self.labels)
+
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
-        yield from read_tagged_file(path, self.labels, encoding, self.given.get("separator"))
+        options = map(self.given.get, ("separator", "text_column", "label_column"))
+        yield from read_tagged_file(path, self.labels, encoding, *options)
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> TaggedSentences:
-        column = self.option("text_column")
-        return tagged_sentences(rows, labels != "ignored", column, lambda text: split_words(text, self.tokenizer))
+        columns = map(self.given.get, ("text_column", "label_column"))
+        return tagged_sentences(rows, labels != "ignored", lambda text: split_words(text, self.tokenizer), *columns)
 
     def check(self, parts: Mapping[str, TaggedSentences]) -> None:
         unify_schemes(parts)
@@ -129,22 +135,25 @@ class TokenClassificationHead(Head):
         """Return `labels`, one per word; of a text also its words (`tokens`) and the characters of its `entities`."""
         added: list[dict[str, Any]] = []
         for words, labels, spans in zip(rows.words, predictions, rows.spans, strict=True):
-            added.append({"labels": labels})
-            if spans:
+            added.append({"labels": labels, **({"tokens": words} if spans else {})})
+            if spans and self.labels_entities:
                 own = [
                     {"label": kind, "start": spans[first][0], "end": spans[last][1]}
                     for kind, first, last in entities(labels)
                 ]
-                added[-1] |= {"tokens": words, "entities": own}
+                added[-1] |= {"entities": own}
         return added
 
     # ---- metrics
 
     def metric_names(self) -> tuple[str, ...]:
-        return ("f1", "precision", "recall", "accuracy", "loss")
+        return ("f1", "precision", "recall", "accuracy", "loss") if self.labels_entities else ("accuracy", "loss")
 
     def metric_inputs(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
         return {"predictions": predictions, "references": rows.labels()}
 
+    def metric_options(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
+        return {"of_entities": self.labels_entities}
+
     def table(self, rows: TaggedSentences, predictions: list[list[str]]) -> str:
-        return entity_table(rows.labels(), predictions)
+        return tagging_table(rows.labels(), predictions, self.labels_entities)

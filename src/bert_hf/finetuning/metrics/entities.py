@@ -2,17 +2,22 @@
 
 A tag is `O`, or a prefix and a type: `B-location` begins an entity, `I-location` continues one. The rules of conlleval
 (the script of the CoNLL-2000 to 2003 tasks), which are also the default of seqeval: an `I-` that continues
-nothing begins an entity, and so does a tag of another type. `E-` (last word) and `S-` (single word) are read too.
+nothing begins an entity, and so does a tag of another type. `E-` or `L-` (last word), `S-`, `U-` or `W-` (single word)
+and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, as the stock pipeline does.
 """
 
 import functools
+import itertools
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_hf.console import format_table
 
 OUTSIDE = "O"
-PREFIXES = ("B", "I", "E", "S")
+_PREFIXES = {"M": "I", "L": "E", "U": "S", "W": "S"}  # of BILOU, BMES and BMEWO, and the equal ones of BIOES
+_TAG = re.compile("([BIES])|([BIESMLUW])[-_](.*)")
 _NO_TYPE = "_"  # of the tags `B` and `I` alone
 
 
@@ -26,16 +31,25 @@ class Entity(NamedTuple):
 
 @functools.cache  # a data set has few different tags
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return (prefix, type) of a tag (`is_tag`): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "")."""
+    """Return (prefix, type) of a tag: `B-creative-work` → ("B", "creative-work"), `city` → ("I", "city")."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    prefix, _, kind = tag.partition("-")
-    return prefix, kind or _NO_TYPE
+    match = _TAG.fullmatch(tag)
+    if match is None:
+        return "I", tag
+    prefix = match[1] or match[2]
+    return _PREFIXES.get(prefix, prefix), match[3] or _NO_TYPE
 
 
 def is_tag(tag: str) -> bool:
     """Return whether a tag is `O`, or begins with one of the prefixes."""
-    return tag == OUTSIDE or tag.partition("-")[0] in PREFIXES
+    return tag == OUTSIDE or _TAG.fullmatch(tag) is not None
+
+
+def have_entities(labels: Iterable[str]) -> bool:
+    """Return whether labels are of entities; parts of speech have neither prefixes nor `O`."""
+    labels = set(labels)
+    return OUTSIDE in labels or all(map(is_tag, labels))
 
 
 def begins_entity(previous: str, tag: str) -> bool:
@@ -79,7 +93,7 @@ def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
     for tags in sentences:
         for previous, tag in _with_previous(tags):
             prefix, kind = split_tag(tag)
-            if prefix in ("E", "S") or (prefix == "B" and split_tag(previous)[1] != kind):
+            if not is_tag(tag) or prefix in ("E", "S") or (prefix == "B" and split_tag(previous)[1] != kind):
                 return False
             has_inside_start = has_inside_start or (prefix == "I" and begins_entity(previous, tag))
     return has_inside_start
@@ -141,24 +155,45 @@ def overall(counts: dict[str, Counts]) -> Counts:
     return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
 
 
-def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return `precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, and `f1_TYPE`."""
+def count_words(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """Count words by label, sorted by name."""
+    pairs = [zip(tags, guesses, strict=True) for tags, guesses in zip(gold, predicted, strict=True)]
+    table = Counter(itertools.chain.from_iterable(pairs))
+    right: Counter[str] = Counter()
+    guessed: Counter[str] = Counter()
+    for (tag, guess), count in table.items():
+        right[tag] += count
+        guessed[guess] += count
+    return {tag: Counts(right[tag], guessed[tag], table[tag, tag]) for tag in sorted(right | guessed)}
+
+
+def tagging_metrics(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True
+) -> dict[str, float]:
+    """Return `precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, and `f1_TYPE`.
+
+    Args:
+        of_entities: False: the accuracy only, as of parts of speech.
+    """
+    words = overall(count_words(gold, predicted))
+    accuracy = words.correct / words.gold if words.gold else 0.0
+    if not of_entities:
+        return {"accuracy": accuracy}
     counts = count_entities(gold, predicted)
     together = overall(counts)
-    words = sum(map(len, gold))
-    pairs = zip(gold, predicted, strict=True)
-    right = sum(tag == guess for tags, guesses in pairs for tag, guess in zip(tags, guesses, strict=True))
     return {
         "precision": together.precision,
         "recall": together.recall,
         "f1": together.f1,
-        "accuracy": right / words if words else 0.0,
+        "accuracy": accuracy,
         **{f"f1_{kind}": count.f1 for kind, count in counts.items()},
     }
 
 
-def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
-    """Return a table with a row per type and one for all."""
+def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True) -> str:
+    """Return a table with a row per type of entities and one for all, or with a row per label."""
+    if not of_entities:
+        return count_table("label", "words", count_words(gold, predicted))
     counts = count_entities(gold, predicted)
     return count_table("type", "entities", {**counts, "all (micro)": overall(counts)})
 

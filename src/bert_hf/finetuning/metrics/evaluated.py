@@ -95,13 +95,13 @@ class Regression(_Metric):
 
 
 class TokenClassification(_Metric):
-    """Precision, recall and F1 of entities, as conlleval computes them, and accuracy of the labels."""
+    """Accuracy of labels and, if they are `of_entities`, precision, recall and F1, as conlleval computes them."""
 
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
     inputs = _sides(Several(Value("string")))
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return tagging_metrics(references, predictions)
+    def _compute(self, predictions: Any, references: Any, of_entities: bool = True) -> dict[str, float]:
+        return tagging_metrics(references, predictions, of_entities)
 
 
 class QuestionAnswering(_Metric):

@@ -1,29 +1,31 @@
-"""Reads and writes sentences of labelled words: CoNLL files, rows of tables or Hub datasets, plain text."""
+"""Reads sentences of labelled words: CoNLL files, rows of tables or Hub datasets, plain text."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bert_hf.config.files import write_durably
 from bert_hf.console import logger
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
-from bert_hf.finetuning.metrics.entities import is_iob1, is_tag, to_iob2
+from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
+from bert_hf.finetuning.rows.conll import Layout, find_layout, read_conll
 from bert_hf.finetuning.rows.labelled_texts import unknown_label
 
-DOCUMENT_START = "-DOCSTART-"
-WORD_COLUMNS = ("tokens", "words")
-TAG_COLUMNS = ("ner_tags", "tags", "labels")
+WORD_COLUMN = ("word", "token", "form")  # of tables with a row for each word
+WORD_COLUMNS = ("tokens", "words", *WORD_COLUMN)
+TAG_COLUMNS = ("ner_tags", "tags", "labels", "ner", "tag", "label", "entities", "spans", "pos_tags", "upos", "pos")
+SENTENCE_COLUMNS = ("sentence #", "sentence_id", "sent_id", "sentence_idx", "sentence")
 DOCUMENT_COLUMNS = ("document_id", "doc_id", "document")
 _REMEDY = "fix or remove it"
-_CONLL = (".conll", ".bio", ".iob")
+_TABLES = (".jsonl", ".json", ".parquet", ".csv")
+_CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes")
 _FIRST_LINES = 50  # of a text, by which it is known whether each line is a word
+_MOST_LABELS = 50  # and a third of the words: more different values are no labels
 
 Splitter = Callable[[str], tuple[list[str], list[tuple[int, int]]]]
 
@@ -90,35 +92,51 @@ class TaggedSentences:
 
 
 def read_tagged_file(
-    path: str, labels: Sequence[str] = (), encoding: str | None = None, separator: str | None = None
+    path: str,
+    labels: Sequence[str] = (),
+    encoding: str | None = None,
+    separator: str | None = None,
+    word_column: str | None = None,
+    label_column: str | None = None,
 ) -> Iterator[Row]:
     """Yield a sentence per row: `tokens` and `tags` of CoNLL files, `text` of plain text, the columns of a table.
 
-    CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
-    has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document.
+    A table may have a row for each word: then its sentences are rows of `tokens` and `tags`, too.
 
     Args:
-        labels: of a finished model, which also reads text without labels: then a file with another ending is
-            CoNLL if its first line ends with one of them; else each line is a text, or a word if all lines are.
+        labels: of a finished model, which also reads text without labels: then a file with another ending is CoNLL
+            if it has a column of these labels, or one that numbers words; else each line is a text, or a word if all
+            lines are.
+        word_column, label_column: names of a table's columns, numbers (from 1) of a CoNLL file's; None: found.
     """
     kind = kind_of(path)
-    if kind in (".jsonl", ".json", ".parquet", ".csv"):
-        yield from read_rows(path, encoding, separator=separator)
-    elif not labels or kind in _CONLL or _ends_with_label(path, labels, encoding):
-        yield from _read_conll(path, encoding)
+    if kind in _TABLES or (kind not in _CONLL and _has_header(path, encoding)):
+        rows = read_rows(path, encoding, separator=separator)
+        yield from _sentences(rows, word_column, label_column)
+        return
+    layout = find_layout(path, encoding, word_column, label_column)
+    if layout is None:
+        return
+    if not labels or kind in _CONLL or _is_conll(layout, set(labels)):
+        yield from read_conll(path, layout, encoding)
     elif kind == ".tsv":
         yield from read_rows(path, encoding, separator=separator)
-    elif _has_word_per_line(path, encoding):
-        yield from _read_conll(path, encoding, labelled=False)
+    elif layout.numbered or _has_word_per_line(path, encoding):
+        yield from read_conll(path, layout._replace(label=-1), encoding)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
 
 
-def _ends_with_label(path: str, labels: Sequence[str], encoding: str | None) -> bool:
-    lines = (line for _, line in read_lines(path, encoding))
-    first = next((line for line in lines if line.strip() and not line.startswith((DOCUMENT_START, "# "))), "")
-    columns = first.split()
-    return len(columns) > 1 and columns[-1] in labels
+def _is_conll(layout: Layout, labels: set[str]) -> bool:
+    known = layout.values & labels
+    return bool(known) and len(known) >= len(layout.values - labels)
+
+
+def _has_header(path: str, encoding: str | None) -> bool:
+    """Return whether the first line has usual names of columns, for words or sentences and for labels."""
+    _, first = next(iter(read_lines(path, encoding)), (1, ""))
+    fields = [name.strip().strip('"').lower() for name in first.split("\t")]
+    return any(name in (*WORD_COLUMNS, "text") for name in fields) and any(name in TAG_COLUMNS for name in fields)
 
 
 def _has_word_per_line(path: str, encoding: str | None) -> bool:
@@ -129,62 +147,81 @@ def _has_word_per_line(path: str, encoding: str | None) -> bool:
     return max(words, default=0) == 1 and (blank > 1 or any(ends == ["."] for ends in first))
 
 
-def _read_conll(path: str, encoding: str | None, labelled: bool = True) -> Iterator[Row]:
-    words: list[str] = []
-    tags: list[str] = []
-    begin = 0
-    document = 0
-    used = False  # the present document has sentences
-    columns = 0 if labelled else 1  # of the file's first word
+def _sentences(rows: Iterator[Row], word_column: str | None, label_column: str | None) -> Iterator[Row]:
+    """Yield rows as they are; of a table with a row for each word a row of `tokens` and `tags` for each sentence.
 
-    # The last sentence may have no blank line after it
-    for number, line in itertools.chain(read_lines(path, encoding), [(0, "")]):
-        starts_document = line.startswith(DOCUMENT_START)
-        if starts_document or not line.strip():
-            if words:
-                values = {"tokens": words, "tags": tags} if labelled else {"tokens": words}
-                yield Row(values, path, begin, str(document))
-                words, tags, used = [], [], True
-            if starts_document and used:
-                document, used = document + 1, False
-            continue
+    A sentence begins where the number or the name of the sentence changes (an empty cell repeats the last one), and
+    after an empty line or an empty word.
+    """
+    first = next(rows, None)
+    if first is None:
+        return
+    rows = itertools.chain([first], rows)
+    word = word_column or _usual(first, WORD_COLUMN)
+    label = label_column or _usual(first, TAG_COLUMNS)
+    if not _is_one_word(first.values.get(word)) or isinstance(first.values.get(label), list):
+        yield from rows
+        return
 
-        fields = _columns(line)
-        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and is_tag(fields[-1])):
-            continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
-        if len(fields) < 1 + labelled or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
-            what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
-            raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
+    sentence_column, document_column = _usual(first, SENTENCE_COLUMNS), _usual(first, DOCUMENT_COLUMNS)
+    names = {"tokens": word, "tags": label} if label else {"tokens": word}
+    sentence: list[Row] = []
+    name = None
+    for row in rows:
+        own = row.values.get(sentence_column) or name
+        after_gap = sentence and row.line is not None and row.line != (sentence[-1].line or 0) + 1
+        if sentence and (own != name or after_gap or not row.values.get(word)):
+            yield _joined(sentence, names, document_column)
+            sentence = []
+        name = own
+        if row.values.get(word):
+            sentence.append(row)
+    if sentence:
+        yield _joined(sentence, names, document_column)
 
-        columns = len(fields)
-        begin = begin if words else number
-        words.append(fields[0])
-        tags.append(fields[-1])
+
+def _is_one_word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and list_cell(value) is None and not any(map(str.isspace, value))
 
 
-def _columns(line: str) -> list[str]:
-    """Return the fields of a line. Not `str.split()`: a no-break space is part of a word."""
-    if "\t" in line:
-        return [column.strip(" ") for column in line.split("\t")]
-    return [column for column in line.split(" ") if column]
+def _joined(words: list[Row], names: dict[str, str], document_column: str) -> Row:
+    """Return the words of a sentence as one row."""
+    values = {name: [str(row.values.get(column) or "") for row in words] for name, column in names.items()}
+    document = str(words[0].values.get(document_column, 0))
+    return Row(values, words[0].where, words[0].line, document)
 
 
 # ---- rows
 
 
-def tagged_sentences(rows: Sequence[Row], labelled: bool, text_column: str | None, split: Splitter) -> TaggedSentences:
+def tagged_sentences(
+    rows: Sequence[Row],
+    labelled: bool,
+    split: Splitter,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> TaggedSentences:
     """Return the sentences of rows; of labelled ones those that have words, and how many have none is logged.
 
     Args:
-        text_column: of the words, or of a text; None: a usual name.
         split: cuts a text into words, and gives their begin and end in characters.
+        text_column, label_column: of the words or of a text, and of their labels; None: a usual name.
     """
     sentences = TaggedSentences(tags=[] if labelled else None)
-    word_column = text_column or next((name for name in WORD_COLUMNS if name in rows[0].values), None)
-    tag_column = _column(rows[0], TAG_COLUMNS) if labelled else None
-    if word_column is None:
-        word_column = _column(rows[0], WORD_COLUMNS) if labelled else choose_column(rows[0])
-    document_column = next((name for name in DOCUMENT_COLUMNS if name in rows[0].values), "")
+    if rows[0].document is not None:  # the columns of the file were chosen where it was read
+        text_column = label_column = None
+    tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
+    word_column = text_column or _usual(rows[0], WORD_COLUMNS)
+    for option, name in (("text", text_column), ("label", label_column if labelled else None)):
+        if name is not None and name not in rows[0].values:
+            remedy = f"{did_you_mean(name, rows[0].values)}pass --{option}_column, one of: {', '.join(rows[0].values)}"
+            raise rows[0].header_error(f"no column {name!r}", remedy)
+    if labelled and not tag_column:
+        raise _missing(rows[0], TAG_COLUMNS, "label")
+    if not word_column and labelled and "text" not in rows[0].values:
+        raise _missing(rows[0], WORD_COLUMNS, "text")
+    word_column = word_column or choose_column(rows[0])
+    document_column = _usual(rows[0], DOCUMENT_COLUMNS)
 
     numbers = itertools.count()
     document, previous = next(numbers), None
@@ -196,7 +233,9 @@ def tagged_sentences(rows: Sequence[Row], labelled: bool, text_column: str | Non
         previous = present
 
         words, spans = _words(row, word_column, split)
-        tags = _tags(row, tag_column, words) if tag_column is not None else []
+        tags: list[str] = []
+        if labelled:
+            tags = _tags(row, tag_column, words, spans)
         empty += not words
         if labelled and not words:
             continue
@@ -224,6 +263,14 @@ def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
 
 
 def _check_tags(sentences: TaggedSentences) -> None:
+    """Check that all labels are of entities with prefixes, all without prefixes, or parts of speech."""
+    values = {tag for tags in sentences.tags or () for tag in tags}
+    if not any(is_tag(value) for value in values - {OUTSIDE}):
+        words = sum(map(len, sentences.words))
+        if len(values) > max(_MOST_LABELS, words / 3):
+            what = f"{len(values):,} different labels of {words:,} words"
+            raise InputError(what, where=sentences.places[0][0], remedy="check the file, or pass --label_column")
+        return
     for number, tags in enumerate(sentences.tags or ()):
         for word, tag in enumerate(tags):
             if not is_tag(tag):
@@ -232,12 +279,15 @@ def _check_tags(sentences: TaggedSentences) -> None:
                 raise InputError(what, where=mask_secrets(where), line=line, remedy=_REMEDY)
 
 
-def _column(row: Row, usual: tuple[str, ...]) -> str:
-    for name in usual:
-        if name in row.values:
-            return name
-    remedy = f"{did_you_mean(usual[0], row.values)}its columns: {', '.join(row.values)}"
-    raise row.error(f"the row has no {usual[0]!r}", remedy)
+def _usual(row: Row, names: tuple[str, ...]) -> str:
+    """Return the column that has the first of these names, whatever its case; "" where none has one."""
+    by_name = {column.strip().lower(): column for column in reversed(row.values)}
+    return next((by_name[name] for name in names if name in by_name), "")
+
+
+def _missing(row: Row, usual: tuple[str, ...], option: str) -> InputError:
+    remedy = f"{did_you_mean(usual[0], row.values)}pass --{option}_column, one of: {', '.join(row.values)}"
+    return row.error(f"the row has no {usual[0]!r}", remedy)
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
@@ -251,9 +301,11 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
     return words or [], []
 
 
-def _tags(row: Row, column: str, words: list[str]) -> list[str]:
-    """Return the names of the tags of a row."""
+def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]]) -> list[str]:
+    """Return the names of the tags of a row; its words have `places` if they were cut out of a text."""
     tags = list_cell(row.values.get(column)) or []
+    if places and not any(isinstance(tag, str) for tag in tags):
+        return _tags_of_spans(row, column, tags, places)
     if len(words) != len(tags):
         what = f"{len(words)} words and {len(tags)} labels: lists of the same length are needed"
         raise row.error(what, _REMEDY)
@@ -261,6 +313,38 @@ def _tags(row: Row, column: str, words: list[str]) -> list[str]:
         if not isinstance(tag, str):
             raise row.error(f"label {tag!r} has no name", "write names such as O and B-person")
     return [" ".join(tag.split()) for tag in tags]  # a label on one line
+
+
+def _tags_of_spans(row: Row, column: str, spans: list, places: list[tuple[int, int]]) -> list[str]:
+    """Return IOB2 tags of a text's words by the characters of its entities, as doccano exports them.
+
+    An entity is `[0, 4, "PER"]`, or an object with `start`, `end` and `label`. Of two that overlap the first counts.
+
+    Args:
+        places: begin and end of each word.
+    """
+    tags = [OUTSIDE] * len(places)
+    for span in spans:
+        begin, end, label = _entity(row, column, span)
+        inside = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
+        if not inside:
+            raise row.error(f"no word at the characters {begin} to {end} of {column}", _REMEDY)
+        if all(tags[number] == OUTSIDE for number in inside):
+            for number in inside:
+                tags[number] = f"{'B' if number == inside[0] else 'I'}-{label}"
+    return tags
+
+
+def _entity(row: Row, column: str, span: Any) -> tuple[int, int, str]:
+    """Return begin, end and label of an entity."""
+    parts = span if isinstance(span, list | tuple) else ()
+    if isinstance(span, dict):
+        parts = [span.get(name, span.get(f"{name}_offset")) for name in ("start", "end", "label")]
+    match parts:
+        case [int(begin), int(end), str(label)] if 0 <= begin < end:
+            return begin, end, label
+    what = f"{column} holds {span!r}, no entity such as [0, 4, 'PER']: begin, end and label"
+    raise row.error(what, _REMEDY)
 
 
 # ---- labels
@@ -280,19 +364,3 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
             if tag not in training_labels:
                 where, line = rows.place(sentence, word)
                 raise unknown_label(tag, labels, where, line)
-
-
-# ---- writing
-
-
-def write_tagged(path: Path, words: Sequence[Sequence[str]], *columns: Sequence[Sequence[str]]) -> None:
-    """Write a CoNLL file: the word and further columns, separated by tabs, a blank line after each sentence.
-
-    A space, tab or line end within a word is written as `_`, so that each line has the same columns for any reader.
-    """
-    lines: list[str] = []
-    for sentence in zip(words, *columns, strict=True):
-        first = [re.sub(r"[ \t\r\n]", "_", word) or "_" for word in sentence[0]]
-        lines += ["\t".join(fields) for fields in zip(first, *sentence[1:], strict=True)]
-        lines.append("")
-    write_durably(path, "\n".join([*lines, ""]) if lines else "")

@@ -10,8 +10,9 @@ from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.heads.head import Kept
+from bert_hf.finetuning.rows.conll import write_tagged
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, write_tagged
+from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.task import Task
 
 PREDICTIONS = "predictions.conll"
