@@ -56,6 +56,7 @@ def read(folder, name, content, **options):
 
 # ---- rows
 
+BOTH = ("", "q", ("x", "y"), 1)
 SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "ending1": "reads.", "label": 1}
 
 
@@ -68,9 +69,20 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         ({"context": "c", "question": "q", "choices": ["x", " y "], "label": 1}, ("c", "q", ("x", "y"), 1)),
         ({"context": "c", "question": None, "choices": ["x", "y", "z"], "label": "2"}, ("c", "", ("x", "y", "z"), 2)),
         ({"question": "q", "ending0": "x", "ending1": "y"}, ("", "q", ("x", "y"), None)),
+        ({"question": "q", "choices": {"label": ["A", "B"], "text": ["x", "y"]}, "answerKey": "B"}, BOTH),
+        ({"question": "q", "choices": {"label": ["1", "2"], "text": ["x", "y"]}, "answerKey": "2"}, BOTH),
+        ({"question_stem": "q", "choices": '{"text": ["x", "y"], "label": ["A", "B"]}', "answerKey": "B"}, BOTH),
+        ({"question": {"stem": "q", "choices": [{"text": "x", "label": "A"}, {"text": "y", "label": "B"}]},
+          "answerKey": "B"}, BOTH),
+        ({"article": "c", "question": "q", "options": ["x", "y"], "answer": "b"}, ("c", "q", ("x", "y"), 1)),
+        ({"sentence": "c", "option1": "x", "option2": "y", "answer": "2"}, ("c", "", ("x", "y"), 1)),  # by its name
+        ({"premise": "c", "question": "q", "choice1": "x", "choice2": "y", "label": "1"}, ("c", "q", ("x", "y"), 1)),
+        ({"question": "q", "answerA": "x", "answerB": "y", "answerC": "", "label": "B"}, BOTH),
+        ({"question": "q", "choices": ["x", "y"], "label": "y"}, BOTH),
+        ({"question": "q", "choices": ["b", "a"], "label": "a"}, ("", "q", ("b", "a"), 1)),
     ],
-)
-def test_rows_of_both_kinds(row, expected):
+)  # fmt: skip
+def test_rows_of_public_data_sets(row, expected):
     assert choice_row(Row(row, "a.jsonl", 1))[:4] == expected
 
 

@@ -48,10 +48,11 @@ ROWS = [row(), row("b", ())]
 
 def test_a_table_has_lists_of_answers_as_json(tmp_path):
     """As `predict` writes them; `[]` was an error."""
-    cells = [json.dumps(own).replace('"', '""') for own in ([{"text": "30", "answer_start": 15}], [])]
-    table = "".join(f'{name},How much?,{CONTEXT},"{cell}"\n' for name, cell in zip("ab", cells, strict=True))
+    answers = ([{"text": "30", "answer_start": 15}], [], {"text": ["30"], "answer_start": [15]})
+    cells = [json.dumps(own).replace('"', '""') for own in answers]
+    table = "".join(f'{name},How much?,{CONTEXT},"{cell}"\n' for name, cell in zip("abc", cells, strict=True))
     questions = read_questions([write(tmp_path, "a.csv", f"id,question,context,answers\n{table}")])
-    assert [question.answers for question in questions] == [(Answer("30", 15),), ()]
+    assert [question.answers for question in questions] == [(Answer("30", 15),), (), (Answer("30", 15),)]
 
 
 @pytest.mark.parametrize(

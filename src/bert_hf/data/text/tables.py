@@ -165,19 +165,22 @@ def text_of(row: Row, column: str) -> str | None:
     raise row.error(f"column {column!r} holds {what}, not text", "write the text as a string in a column of its own")
 
 
-def list_cell(value: Any) -> list | None:
-    """Return the list that a cell holds, itself or as the text of a CSV file: `["a", "b"]` or `['a', 'b']`."""
-    if isinstance(value, list):
+def parsed_cell(value: Any) -> Any:
+    """Return the list or the object that a cell holds, itself or as text in a CSV file: `["a", "b"]`, `['a', 'b']`."""
+    if not (isinstance(value, str) and value[:1] + value[-1:] in ("[]", "{}")):
         return value
-    if not (isinstance(value, str) and value.startswith("[") and value.endswith("]")):
-        return None
     try:
-        parsed = ast.literal_eval(value)
+        return ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
         try:
-            parsed = json.loads(value)
+            return json.loads(value)
         except (ValueError, RecursionError):
-            return None
+            return value
+
+
+def list_cell(value: Any) -> list | None:
+    """Return the list that a cell holds (see `parsed_cell`); None: it holds something else."""
+    parsed = parsed_cell(value)
     return parsed if isinstance(parsed, list) else None
 
 

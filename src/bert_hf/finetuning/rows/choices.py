@@ -1,12 +1,18 @@
-"""Reads rows of multiple choice: SWAG's columns, and general ones."""
+"""Reads rows of multiple choice: SWAG's columns, and those of other public data sets."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from bert_hf.data.text.tables import Row, list_cell
+from bert_hf.data.text.tables import Row, parsed_cell
 
-_CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
-_QUESTIONS = ("sent2", "question")
+# Usual names of the columns; the first one that holds something is read
+_CONTEXTS = ("sent1", "context", "article", "passage", "ctx", "premise", "sentence")
+_QUESTIONS = ("sent2", "question", "question_stem", "stem", "goal", "query")
+_CHOICES = ("choices", "options", "endings")
+_LABELS = ("label", "answerKey", "answer", "labels", "gold")
+_KEYED = ("answerKey", "answer")  # labels that name a numbered column: "2" is `option2`; a `label` of 2 is the third
+_NUMBERED = re.compile("(ending|choice|option|answer|sol)_?([0-9]|[A-Z])", re.IGNORECASE)
 _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
 
 
@@ -38,37 +44,71 @@ class ChoiceRow(NamedTuple):
 
 
 def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
-    """Return a row of SWAG (sent1, sent2, ending0, …, label) or a general one (context, question, choices, label).
+    """Return a row of SWAG (sent1, sent2, ending0, …, label), or a general one (context, question, choices, label).
 
-    The label is an index from 0. No label, an empty one and -1 (as in SWAG's test rows) mean that it is not known.
+    Choices are a list, columns with numbers or letters (`option1`, `answerA`), or texts with keys, as in ARC:
+    `{"label": ["A", "B"], "text": ["It rolls.", "It reads."]}`, and `answerKey`. A label is the key of a choice, a
+    letter, the number from 0, or the text. No label, an empty one and -1 (as in SWAG's test rows) mean that it is not
+    known.
     """
     values = row.values
-    choices = _choices(values)
+    question = parsed_cell(values.get("question"))
+    if isinstance(question, dict):  # ARC as it is published: stem and choices in one object
+        values = {**values, "question": None, **question}
+    column = next((name for name in _LABELS if name in values), "label")
+    keys, choices = _keys_and_choices(values, numbers_are_keys=column in _KEYED)
     texts = [_first_filled(values, names) for names in (_CONTEXTS, _QUESTIONS)]
     are_texts = all(isinstance(text, str) for text in (*texts, *choices))
     if len(choices) < 2 or not are_texts or not all(map(str.strip, ("".join(texts), *choices))):
         raise row.error(f"not a context with two or more choices (columns: {', '.join(values)})", _COLUMNS)
 
     label = None
-    if with_label and values.get("label") not in (None, "", -1, "-1"):
-        text = str(values["label"]).strip()
-        label = int(text) if text.isdecimal() else -1
-        if label not in range(len(choices)):
-            what = f"label {values['label']!r} is not one of the {len(choices)} choices"
-            raise row.error(what, f"give 0 to {len(choices) - 1}")
+    if with_label and values.get(column) not in (None, "", -1, "-1"):
+        label = _number(str(values[column]).strip(), keys, choices)
+        if label is None:
+            what = f"label {values[column]!r} is not one of the {len(choices)} choices"
+            raise row.error(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")
 
     context, question, *choices = map(str.strip, (*texts, *choices))
     return ChoiceRow(context, question, tuple(choices), label, row.where, row.line)
 
 
-def _first_filled(values: dict[str, Any], names: Iterable[str]) -> Any:
+def _first_filled(values: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the first of these columns that holds something; "" where none does."""
     return next((values[name] for name in names if values.get(name)), "")
 
 
-def _choices(values: dict[str, Any]) -> list:
-    """Return the choices of a row, unchecked; [] where no column is one of choices."""
-    if (choices := list_cell(values.get("choices"))) is not None:
-        return choices
-    count = next(number for number in range(len(values) + 1) if f"ending{number}" not in values)
-    return [values[f"ending{number}"] for number in range(count)]
+def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tuple[list[str], list]:
+    """Return the keys by which labels name the choices, if there are any, and the choices of a row, unchecked."""
+    for name in _CHOICES:
+        choices = parsed_cell(values.get(name))
+        if isinstance(choices, dict) and isinstance(choices.get("text"), list):
+            return list(map(str, choices.get("label") or ())), choices["text"]
+        if isinstance(choices, list) and choices and all(isinstance(choice, dict) for choice in choices):
+            return [str(choice.get("label")) for choice in choices], [choice.get("text") for choice in choices]
+        if isinstance(choices, list):
+            return [], choices
+
+    numbered: dict[str, dict[str, Any]] = {}  # choices by the name before the number
+    for name, value in values.items():
+        if match := _NUMBERED.fullmatch(name):
+            numbered.setdefault(match[1], {})[match[2]] = value
+    choices = next(iter(numbered.values()), {})
+    keys = sorted(choices)
+    while keys and choices[keys[-1]] in (None, ""):  # a table has empty cells where a row has fewer choices
+        keys.pop()
+    return keys if numbers_are_keys else [], [choices[key] for key in keys]
+
+
+def _number(label: str, keys: list[str], choices: list[str]) -> int | None:
+    """Return the number of the choice that a label names, from 0; None: it names none."""
+    if label in keys:
+        return keys.index(label)
+    number = -1
+    if label.isdecimal():
+        number = int(label)
+    elif choices.count(label) == 1:
+        number = choices.index(label)
+    elif re.fullmatch("[A-Za-z]", label):
+        number = ord(label.upper()) - ord("A")
+    return number if number in range(len(choices)) else None

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from bert_hf.config.files import parse_json
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
-from bert_hf.data.text.tables import Row, list_cell, read_rows
+from bert_hf.data.text.tables import Row, parsed_cell, read_rows
 from bert_hf.errors import InputError, mask_secrets
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or rows of id, context, question, answers"
@@ -123,9 +123,7 @@ def _question(row: Row, check_answers: bool, answers_are: str) -> Question:
 
 def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     """Return the text and the `answer_start` of each answer, from either shape."""
-    answers: Any = row.values.get("answers")
-    listed = list_cell(answers)
-    answers = answers if listed is None else listed
+    answers = parsed_cell(row.values.get("answers"))
     pairs: list[tuple[Any, Any]] = [(None, None)]
     try:
         if isinstance(answers, dict):
