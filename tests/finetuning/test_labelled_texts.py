@@ -9,7 +9,8 @@ from helpers.classified_rows import read_labelled
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, find_columns
+from bert_hf.finetuning.rows.known_tasks import order_labels
+from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, as_number, find_columns
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
@@ -156,6 +157,24 @@ def test_measured_numbers_may_be_classes(tmp_path):
     rows.check_classes(True)
     rows = read_labelled(write(tmp_path, "b.csv", "text,label\nx,0.5\ny,low\n"))
     with pytest.raises(InputError, match=r"b\.csv:3: label 'low' is not a number"):
+        rows.numbers()
+
+
+def test_numbers_with_decimal_commas(tmp_path):
+    """As an Excel in German or French writes them."""
+    content = "text;score\nx;0,5\ny;-1,25\nz;3\nu;1,234\n"
+    rows = read_labelled(write(tmp_path, "a.csv", content), label_column="score")
+    assert rows.numbers().tolist() == [0.5, -1.25, 3.0, 1.234]
+    with pytest.raises(InputError, match="look like measured numbers"):
+        rows.check_classes(False)
+    assert order_labels(dict.fromkeys(("2,5", "10", "0,5"), 1)) == ("0,5", "2,5", "10")
+    for label in ("1,234,5", "1.234,5", "1,2 kg"):
+        assert as_number(label) is None
+
+
+def test_a_comma_of_thousands_is_refused(tmp_path):
+    rows = read_labelled(write(tmp_path, "a.csv", "text;score\nx;950\ny;1,234\nz;12,500\n"), label_column="score")
+    with pytest.raises(InputError, match="label '1,234' has a decimal comma, or one of thousands; write 1234 or"):
         rows.numbers()
 
 

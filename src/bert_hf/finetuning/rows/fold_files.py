@@ -19,7 +19,7 @@ from bert_hf.console import format_table
 from bert_hf.errors import mask_secrets
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import rows_of_files
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, count_classes
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, as_number, count_classes
 from bert_hf.finetuning.rows.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
@@ -82,7 +82,7 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     if rows.pairs is not None:
         row["text_pair"] = rows.pairs[number]
     label = rows.class_names()[number]
-    row["label"] = float(label) if regression else label
+    row["label"] = as_number(label) if regression else label
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 

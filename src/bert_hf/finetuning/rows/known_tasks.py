@@ -150,8 +150,9 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
     if task is not None and counts.keys() <= set(TASKS[task].labels):
         return TASKS[task].labels
     ordered = sorted(counts)
-    if all(as_number(name) is not None for name in counts):
-        return tuple(sorted(ordered, key=float))
+    numbers = {name: number for name in ordered if (number := as_number(name)) is not None}
+    if len(numbers) == len(ordered):
+        return tuple(sorted(ordered, key=numbers.__getitem__))
 
     if len(ordered) == 2:
         is_rare = 2 * counts[ordered[0]] < counts[ordered[1]] and ordered[1].lower() not in _POSITIVE_NAMES

@@ -8,6 +8,7 @@ A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
 
 import functools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ _PAIR_NAMES = (
     ("question", "answer"), ("question", "context"), ("query", "document"), ("claim", "evidence"),
 )  # fmt: skip
 _TABLES = tuple(set(KINDS) - {".txt", ".tsv"})
+_THOUSANDS = re.compile("[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # as in 1,234, which is 1.234 where commas are decimal
 _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows of each
 
 
@@ -147,6 +149,10 @@ class LabelledTexts:
             what = f"label {self.class_names()[row]!r} is not a number"
             where, line = self.places[row]
             raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
+        commas = [label for label in self.class_names() if "," in str(label)]
+        if commas and all(map(_THOUSANDS.fullmatch, commas)):
+            what = f"label {commas[0]!r} has a decimal comma, or one of thousands"
+            raise InputError(what, where=self.file(), remedy=f"write {commas[0].replace(',', '')} or a decimal point")
         return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:
@@ -206,7 +212,9 @@ def unknown_label(label: str, labels: Sequence[str], where: str, line: int | Non
 
 
 def as_number(value: Any) -> float | None:
-    """Return a finite number, also of a string that holds one; None for anything else."""
+    """Return a finite number, also of a string that holds one, such as "1.3" or "1,3"; None for anything else."""
+    if isinstance(value, str) and value.count(",") == 1 and "." not in value:
+        value = value.replace(",", ".")
     try:
         number = float(value)
     except (TypeError, ValueError):
