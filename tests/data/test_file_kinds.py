@@ -2,6 +2,8 @@
 
 import base64
 import bz2
+import codecs
+import csv
 import gzip
 import json
 import lzma
@@ -63,6 +65,8 @@ def test_parquet_and_arrays_of_json_without_their_suffix(tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "part-0")
     (tmp_path / "b.txt").write_text(json.dumps([{"text": text} for text in TEXTS], indent=1))
     assert texts_of(tmp_path / "part-0", tmp_path / "b.txt") == TEXTS * 2
+    (tmp_path / "part-1").write_bytes(zstd((tmp_path / "part-0").read_bytes()))
+    assert texts_of(tmp_path / "part-1") == TEXTS
 
 
 @pytest.mark.parametrize("text", ['{"a": 1} is JSON.\n\nMore.', "[1] A footnote.\n\nMore.", "Anna: Hi!\nBob: Hi!"])
@@ -149,7 +153,7 @@ def test_files_of_mails_have_a_document_for_each(tmp_path):
     raw = b"From: a@b\nSubject: One\n\nText.\nFrom here on.\n"
     box = b"".join(b"From a@b Thu Aug 22 12:00:00 2002\n" + raw + b"\n" for _ in range(2))
     (tmp_path / "0001.7c5").write_bytes(raw)
-    (tmp_path / "inbox").write_bytes(box)
+    (tmp_path / "inbox").write_bytes(codecs.BOM_UTF8 + box)
     expected = ["One\n\nText.\nFrom here on."]
     assert list(read_documents(str(tmp_path / "0001.7c5"))) == texts_of(tmp_path / "0001.7c5") == expected
     assert list(read_documents(str(tmp_path / "inbox"))) == expected * 2
@@ -172,6 +176,29 @@ def test_the_separator_is_found(tmp_path, separator, name, header):
     (tmp_path / name).write_text("\n".join(lines))
     assert [tuple(row.values.values()) for row in read_rows(str(tmp_path / name))] == rows
     assert next(read_rows(str(tmp_path / name))).line == 1 + header
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", ","])
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.data", "a.conll"])
+def test_a_table_is_known_by_its_header(tmp_path, separator, name):
+    end = " " if separator == "\t" else "\n"  # a row with tabs is one line
+    rows = [["x1", f"Good, really{end}good; or so", "ham"], ["x2", 'So "it" is', "spam"]]
+    with open(tmp_path / name, "w", newline="") as file:
+        csv.writer(file, delimiter=separator).writerows([["id", "Text", "label"], *rows])
+    assert [list(row.values.values()) for row in read_rows(str(tmp_path / name))] == rows
+    assert texts_of(tmp_path / name) == [text for _, text, _ in rows]
+
+
+def test_text_with_commas_is_no_table(tmp_path):
+    for text in ("Text, and more.\n\nOne, two.", "Content, questions\nA, b, c\nD", "text\nlabel\nmore"):
+        (tmp_path / "a.txt").write_text(text)
+        assert texts_of(tmp_path / "a.txt") == text.split("\n\n")
+
+
+def test_quotes_of_a_file_that_is_cut_off(tmp_path):
+    (tmp_path / "a.tsv").write_text('label\ttext\nham\t"Say ""so"""\nham\t"Is ')
+    with pytest.raises(InputError, match=r"a\.tsv:3: not CSV: unexpected end of data"):
+        list(read_rows(str(tmp_path / "a.tsv")))
 
 
 def test_separators_that_are_named(tmp_path):

@@ -79,6 +79,7 @@ GERMEVAL = "#\thttp://a.example [2009]\n" + numbered("{0}\t{1}\t{2}\tO").replace
         (numbered("{1} {2} anna"), "word: column 1, label: column 2"),
         (numbered("{2}\t{1}"), "word: column 2, label: column 1"),
         (numbered("{0}\t{1}\tNN\t{2}"), "word: column 2, label: column 4"),
+        (numbered("report.txt\t{2}\t{0}\t{1}"), "word: column 4, label: column 2"),
     ],
 )
 def test_which_columns_are_read(tmp_path, caplog, content, read):
@@ -262,6 +263,7 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "\n\n", "a.conll: contains no rows"),
         ("a.jsonl", '{"tokenz": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: the row has no 'tokens'; did you mean 'tok"),
         ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: the row has no 'ner_tags'; pass --label_column, "),
+        ("a.csv", "w1,O\nw2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),
         ("a.jsonl", '{"text": "w1", "label": [[0, 2]]}', "a.jsonl:1: label holds [0, 2], no entity such as [0, 4, 'P"),
         ("a.jsonl", '{"text": "w1", "label": [[5, 7, "X"]]}', "a.jsonl:1: no word at the characters 5 to 7 of label"),
         ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens is neither a list of words nor"),

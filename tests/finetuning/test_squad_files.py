@@ -59,6 +59,8 @@ def test_a_table_has_lists_of_answers_as_json(tmp_path):
     ("name", "content"),
     [
         ("a.json", squad(*ROWS)),
+        ("a.jsonl", squad(*ROWS)),
+        ("a.txt", squad(*ROWS)),
         ("a.json", json.dumps(squad(*ROWS), indent=1)),
         ("a.json.xz", squad(*ROWS)),
         ("a.json.gz", squad(*ROWS)),

@@ -1,7 +1,9 @@
 """Finds and opens input files: expands paths, URLs and globs, tells the kind of a file, decompresses it."""
 
 import bz2
+import codecs
 import contextlib
+import csv
 import functools
 import glob
 import gzip
@@ -44,10 +46,15 @@ _KIND_NAMES = {
     ".jsonl": "JSON lines",
     ".json": "JSON",
     ".parquet": "Parquet",
+    ".csv": "CSV",
+    ".tsv": "tab-separated",
 }
 MAILS = (".eml", ".mbox")  # kinds of mails, whatever their names
 ARTICLES = ".wiki"  # kind of WikiExtractor's files: <doc …> lines around each article
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
+TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
+LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
+_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "word", "token", "tokens", "context", "sent1", "premise"}  # of columns
 _REMEDY = "check the path (globs need quotes)"
 
 
@@ -187,7 +194,8 @@ def _by_content(path: str, named: str, _: int) -> tuple[str | None, str | None]:
 
 def _kind_of_text(head: bytes, named: str) -> str | None:
     """Return the kind of a file by its first bytes, decompressed, if they tell it."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = head.removeprefix(codecs.BOM_UTF8)
+    text = head.lstrip()
     if head.startswith(b"PAR1"):
         return ".parquet"
     if named in (".json", ".jsonl"):
@@ -198,7 +206,9 @@ def _kind_of_text(head: bytes, named: str) -> str | None:
         return ARTICLES
     if text.startswith(b"[") and text[1:].lstrip().startswith(b"{"):
         return ".json"
-    return ".jsonl" if text.startswith(b"{") and _are_objects(text) else None
+    if text.startswith(b"{") and _are_objects(text):
+        return ".jsonl"
+    return None if named in (".csv", ".tsv") else _kind_of_table(head)
 
 
 def _are_objects(text: bytes) -> bool:
@@ -209,6 +219,17 @@ def _are_objects(text: bytes) -> bool:
     except ValueError:
         return False
     return all(isinstance(each, dict) for each in objects)
+
+
+def _kind_of_table(head: bytes) -> str | None:
+    """Return the kind of a file whose first line has usual names of columns, and whose rows have as many fields."""
+    lines = head.decode("utf-8", "replace").splitlines(keepends=True)[:20]
+    for separator in "\t;,|":
+        names, *rows = csv.reader(lines, delimiter=separator)
+        named = len(names) > 1 and not _USUAL_NAMES.isdisjoint(map(str.lower, names))
+        if named and sum(len(row) == len(names) for row in rows) >= 0.9 * len(rows) > 0:
+            return ".tsv" if separator == "\t" else ".csv"
+    return None
 
 
 @functools.cache

@@ -82,7 +82,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
 
                 # The rest of the last part belongs to this one
                 raw, rest = rest + raw, b""
@@ -114,7 +114,8 @@ def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
         return
     try:
         with open_bytes(path) as file:
-            mails = split_mbox(file) if kind_of(path) == ".mbox" else [file.read()]
+            lines = (line.removeprefix(codecs.BOM_UTF8) for line in file)
+            mails = split_mbox(lines) if kind_of(path) == ".mbox" else [b"".join(lines)]
             yield from map(mail_text, mails)
     except DAMAGED as error:
         raise InputError(f"cannot be read: {error}", where=path, remedy="check the file") from None

@@ -4,7 +4,7 @@ Pre-training and fine-tuning read tables by these rules:
 
 separator   The one by which most lines have the same number of fields, two or more: tab, |, semicolon or comma;
             Excel's first line `sep=;` names it. Else commas in a .csv, tabs in a .tsv (or .txt).
-quotes      A .csv follows RFC 4180. So does a .tsv, unless one of its lines breaks these rules: then quotes are text.
+quotes      RFC 4180. In a .tsv or .txt with tabs or |, if one of its lines breaks these rules, quotes are text.
 mails       A file of mails has one row for each, whose column `text` has subject and body.
 header      The first row, unless the table has two columns and the first row's label occurs again.
 columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
@@ -13,6 +13,7 @@ columns     `text` and `label`, else the only column with a usual name (below), 
 import ast
 import contextlib
 import csv
+import io
 import itertools
 import json
 import re
@@ -28,7 +29,9 @@ from bert_hf.config.files import parse_json, whole_text
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import (
     DAMAGED,
+    LABEL_NAMES,
     MAILS,
+    TEXT_NAMES,
     access_errors,
     compression,
     expand,
@@ -39,8 +42,6 @@ from bert_hf.data.text.input_files import (
 from bert_hf.data.text.readers import KINDS, PIECE, read_documents, read_lines
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 
-TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
-LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
 _DIALECT_LINES = 1000  # by which separator and header are known
@@ -227,7 +228,7 @@ def _separated_rows(
     named = re.fullmatch("sep=(.)", texts[0]) if texts else None  # as Excel reads and some exports write it
     mark = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     mark = mark or (named[1] if named else _choose_separator(texts, kind))
-    quoted = kind not in _TABS or _quotes_are_quoting(path, encoding, mark)
+    quoted = kind not in _TABS or mark in ",;" or _quotes_are_quoting(path, encoding, mark)
 
     def numbered_fields(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
         return itertools.islice(_fields(lines, path, mark, quoted), int(named is not None), None)
@@ -263,7 +264,8 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     """
     chosen, most = ("\t" if kind in _TABS else ","), 0.5
     for separator in "\t|;,":
-        rows = [line.split(separator) for line in lines] if kind in _TABS else csv.reader(lines, delimiter=separator)
+        plain = kind in _TABS and separator in "\t|"  # quotes may be text
+        rows = [line.split(separator) for line in lines] if plain else csv.reader(lines, delimiter=separator)
         widths = Counter(map(len, filter(None, rows)))
         share = max((count for width, count in widths.items() if width > 1), default=0) / max(1, widths.total())
         if share > most:
@@ -299,14 +301,21 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
 
 
 def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool:
-    """Whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not."""
-    with_quotes = (line for _, line in read_lines(path, encoding) if '"' in line)
-    try:
-        for line in with_quotes:
-            next(csv.reader([line], delimiter=separator, strict=True))
-    except csv.Error:
-        return False
-    return True
+    """Whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
+
+    The last line may be cut off, if another line has a quote of two characters.
+    """
+    doubled, broken, number = False, [], 0
+    for number, line in read_lines(path, encoding):
+        if '"' in line:
+            try:
+                next(csv.reader([line], delimiter=separator, strict=True))
+                doubled = doubled or '""' in line
+            except csv.Error:
+                broken.append(number)
+            if len(broken) > 1:
+                return False
+    return not broken or (doubled and broken == [number])
 
 
 def _fields(
@@ -356,7 +365,9 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
     """The rows, all columns or some of them."""
     try:
-        source = open_bytes(path) if is_url(path) or compression(path) else path
+        source: Any = open_bytes(path) if is_url(path) or compression(path) else path
+        if not isinstance(source, str) and not source.seekable():
+            source = io.BytesIO(source.read())
         file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
         batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
         numbered = enumerate(itertools.chain.from_iterable(batches), 1)

@@ -2,16 +2,17 @@
 
 The first lines decide which columns are read, unless they are given:
 
-    1  Anna   NNP  B-PER      a column that numbers the words is skipped: the next one has the words
+    1  Anna   NNP  B-PER      the column that numbers the words is skipped: the next one has the words
     2  sings  VBZ  O          the last column of entity labels is read (of two with the same types, the first)
 
-Without entity labels the last column is read that is not the same in every line; of CoNLL-U the parts of speech.
+A column with few values, such as the name of a document, has no words. Without entity labels the last column is read
+that is not the same in every line; of CoNLL-U the parts of speech.
 """
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,14 +35,14 @@ class Layout(NamedTuple):
     Attributes:
         tabs: tabs separate the columns, else spaces.
         width: number of columns.
-        numbered: the first column numbers the words of each sentence.
-        word, label: the columns that are read, from 0; of a file without labels `label` is -1.
+        number, word, label: columns, from 0, of the numbers of the words in each sentence, of the words and of their
+            labels; -1: there is none.
         values: the labels in the first lines.
     """
 
     tabs: bool
     width: int
-    numbered: bool
+    number: int
     word: int
     label: int
     values: frozenset[str]
@@ -81,17 +82,17 @@ def find_layout(
     if not columns:
         return None
 
-    numbered = width > 1 and _numbers_words([row[0] if row else "" for row in rows])
-    at_word = _given_column(word, width, path, "text")
-    at_label = _given_column(label, width, path, "label")
-    free = [number for number in range(int(numbered), width) if number != at_word]
+    in_order = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
+    at_number = next((number for number, column in enumerate(in_order) if _numbers_words(column)), -1)
+    at_word, at_label = _given_column(word, width, path, "text"), _given_column(label, width, path, "label")
+    free = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
     if at_label is None:
-        enough = len(free) > (at_word is None)
-        at_label = _label_column({number: columns[number] for number in free}, width) if enough else -1
+        at_label = _label_column(free, width) if len(free) > (at_word is None) else -1
     if at_word is None:
-        at_word = next((number for number in free if number != at_label), 0)
-    values = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
-    return Layout(tabs, width, numbered, at_word, at_label, values)
+        values = {number: len(set(column)) for number, column in free.items() if number != at_label}
+        at_word = next((number for number, own in values.items() if 5 * own > max(values.values())), 0)
+    labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
+    return Layout(tabs, width, at_number, at_word, at_label, labels)
 
 
 def _fields(line: str, tabs: bool) -> list[str]:
@@ -113,23 +114,19 @@ def _given_column(number: str | None, width: int, path: str, name: str) -> int |
 def _numbers_words(column: Sequence[str]) -> bool:
     """Return whether the values are 0, 1, 2, … or 1, 2, 3, … in each sentence; "" separates sentences.
 
-    The numbers may go on in the next sentence, and a sentence may begin without a blank line before it.
+    The numbers may go on in the next sentence, a sentence may begin without a blank line before it, and a few
+    numbers may be missing or damaged.
     """
-    steps = 0
-    previous = None
-    for value in column:
-        if value and not value.isdecimal():
-            return False
-        number = int(value) if value else None
-        if number is not None and previous is not None:
-            if number != previous + 1 and not (number in (0, 1) and number < previous):
-                return False
-            steps += 1
-        previous = number
-    return steps > 0
+    steps, others = 0, 0
+    for before, after in itertools.pairwise(column):
+        if before and after:
+            numbers = before.isdecimal() and after.isdecimal()
+            is_step = numbers and (int(after) == int(before) + 1 or int(after) < min(2, int(before)))
+            steps, others = steps + is_step, others + (not is_step)
+    return steps > 10 * others
 
 
-def _label_column(columns: dict[int, Sequence[str]], width: int) -> int:
+def _label_column(columns: Mapping[int, Sequence[str]], width: int) -> int:
     """Return the column of the labels, of several."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
     kinds = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
@@ -164,10 +161,11 @@ def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterat
         if not starts_document and not read and layout.is_comment(line):
             continue
         fields = [] if starts_document or not line.strip() else _checked(layout, line, path, number)
-        if fields and layout.numbered and _NO_WORD.fullmatch(fields[0]):
+        if fields and layout.number >= 0 and _NO_WORD.fullmatch(fields[layout.number]):
             continue
 
-        begins_again = bool(fields) and layout.numbered and int(fields[0]) <= number_before
+        word_number = int(fields[layout.number]) if fields and layout.number >= 0 else number_before + 1
+        begins_again = word_number <= number_before
         if read and (not fields or begins_again):
             yield Row(dict(zip(names, map(list, zip(*read, strict=True)), strict=True)), path, begin, str(document))
             read, used = [], True
@@ -175,7 +173,7 @@ def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterat
             document, used = document + 1, False
         if fields:
             begin = begin if read else number
-            number_before = int(fields[0]) if layout.numbered else -1
+            number_before = word_number
             read.append((fields[layout.word], fields[layout.label])[: len(names)])
 
 
@@ -185,8 +183,8 @@ def _checked(layout: Layout, line: str, path: str, number: int) -> list[str]:
     what = ""
     if len(fields) != layout.width:
         what = f"{len(fields)} columns instead of {layout.width}"
-    elif layout.numbered and not fields[0].isdecimal() and not _NO_WORD.fullmatch(fields[0]):
-        what = f"{fields[0]!r} in the column that numbers the words"
+    elif layout.number >= 0 and not re.fullmatch(f"[0-9]+|{_NO_WORD.pattern}", fields[layout.number]):
+        what = f"{fields[layout.number]!r} in the column that numbers the words"
     elif not fields[layout.word] or (layout.label >= 0 and not fields[layout.label]):
         what = f"the {'label' if fields[layout.word] else 'word'} is blank"
     if what:

@@ -46,7 +46,8 @@ def read_questions(files: list[str], check_answers: bool = True) -> list[Questio
 
 def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
-    yield from json_rows(path) if kind_of(path) == ".json" else read_rows(path, encoding, separator=separator)
+    is_json = kind_of(path) in (".json", ".jsonl") and encoding is None
+    yield from json_rows(path) if is_json else read_rows(path, encoding, separator=separator)
 
 
 def json_rows(path: str) -> Iterator[Row]:

@@ -121,7 +121,7 @@ def read_tagged_file(
         yield from read_conll(path, layout, encoding)
     elif kind == ".tsv":
         yield from read_rows(path, encoding, separator=separator)
-    elif layout.numbered or _has_word_per_line(path, encoding):
+    elif layout.number >= 0 or _has_word_per_line(path, encoding):
         yield from read_conll(path, layout._replace(label=-1), encoding)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
@@ -303,7 +303,10 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
 
 def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]]) -> list[str]:
     """Return the names of the tags of a row; its words have `places` if they were cut out of a text."""
-    tags = list_cell(row.values.get(column)) or []
+    cell = row.values.get(column)
+    tags = list_cell(cell) or []
+    if not tags and isinstance(cell, str) and list_cell(cell) is None:
+        raise row.error(f"{column} holds {cell!r}, no list of labels", "a file with a word per line needs no header")
     if places and not any(isinstance(tag, str) for tag in tags):
         return _tags_of_spans(row, column, tags, places)
     if len(words) != len(tags):
