@@ -351,7 +351,7 @@ def encodings(kind: Kind, rng: random.Random, named: bool) -> dict:
 
 
 def other_byte(raw: bytes, rng: random.Random) -> bytes:
-    if raw.startswith(b"PAR1"):  # Parquet has no checksums
+    if raw.startswith((b"PAR1", b"\x28\xb5\x2f\xfd")):  # without checksums: any text may change
         return raw
     at = rng.randrange(len(raw))
     return raw[:at] + bytes([rng.randrange(256)]) + raw[at + 1 :]
@@ -399,7 +399,7 @@ def outcome(kind: Kind, path: str, encoding: str | None, expected: list, damaged
     if not damaged:
         return WRONG
     whole = [row for row in read if row in expected]
-    if len(read) - len(whole) <= 2:
+    if len(read) - len(whole) <= 3:  # a sentence whose name changes in the middle becomes three
         return BEGINNING if whole == expected[: len(whole)] else OTHER
     return WRONG
 

@@ -125,6 +125,13 @@ def test_quoted_line_ends_and_their_lines(tmp_path):
     ]
 
 
+def test_a_field_of_any_length_and_a_carriage_return_in_a_field(tmp_path):
+    rows = [["long " * 50_000, "ham"], ["short", "spam"]]
+    assert values(write(tmp_path, "a.csv", separated(rows))) == rows
+    with pytest.raises(InputError, match=r"b\.csv:2: not CSV: new-line character"):
+        values(write(tmp_path, "b.csv", "text,label\na\rb,ham\nc,spam\n"))
+
+
 # ---- header
 
 

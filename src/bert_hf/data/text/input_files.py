@@ -225,10 +225,13 @@ def _kind_of_table(head: bytes) -> str | None:
     """Return the kind of a file whose first line has usual names of columns, and whose rows have as many fields."""
     lines = head.decode("utf-8", "replace").splitlines(keepends=True)[:20]
     for separator in "\t;,|":
-        names, *rows = csv.reader(lines, delimiter=separator)
-        named = len(names) > 1 and not _USUAL_NAMES.isdisjoint(map(str.lower, names))
-        if named and sum(len(row) == len(names) for row in rows) >= 0.9 * len(rows) > 0:
-            return ".tsv" if separator == "\t" else ".csv"
+        names = lines[0].strip().split(separator) if lines else []
+        if len(names) == 1 or _USUAL_NAMES.isdisjoint(name.strip('"').lower() for name in names):
+            continue
+        with contextlib.suppress(csv.Error):
+            rows = list(csv.reader(lines[1:], delimiter=separator))
+            if sum(len(row) == len(names) for row in rows) >= 0.9 * len(rows) > 0:
+                return ".tsv" if separator == "\t" else ".csv"
     return None
 
 

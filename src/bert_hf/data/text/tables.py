@@ -47,6 +47,8 @@ _TABS = (".tsv", ".txt", "")
 _DIALECT_LINES = 1000  # by which separator and header are known
 _JSON_HINT = "write one JSON object per line"
 
+csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
+
 _Numbered = tuple[int | None, dict[str, Any]]  # line (or number) and values of a row
 
 
@@ -266,7 +268,9 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     for separator in "\t|;,":
         plain = kind in _TABS and separator in "\t|"  # quotes may be text
         rows = [line.split(separator) for line in lines] if plain else csv.reader(lines, delimiter=separator)
-        widths = Counter(map(len, filter(None, rows)))
+        widths: Counter[int] = Counter()
+        with contextlib.suppress(csv.Error):  # reported where the rows are read
+            widths.update(map(len, filter(None, rows)))
         share = max((count for width, count in widths.items() if width > 1), default=0) / max(1, widths.total())
         if share > most:
             chosen, most = separator, share
@@ -326,7 +330,6 @@ def _fields(
         yield from ((number, line.split(separator)) for number, line in lines if line)
         return
 
-    csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
     reader = csv.reader((f"{line}\n" for _, line in lines), delimiter=separator, strict=True)
     begin = 1
     try:
