@@ -7,9 +7,7 @@ and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, a
 """
 
 import functools
-import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -139,11 +137,20 @@ class Counts(NamedTuple):
         return 2 * self.correct / total if total else 0.0
 
 
-def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
+def count_entities(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True
+) -> dict[str, Counts]:
+    """Count by type, sorted by name: an entity is correct if its first word, last word and type are.
+
+    Args:
+        of_entities: False: each word counts, with its label as the type.
+    """
     counts: dict[str, list[int]] = {}
-    for tags, guesses in zip(gold, predicted, strict=True):
-        right, guessed = set(entities(tags)), set(entities(guesses))
+    for sides in zip(gold, predicted, strict=True):
+        if of_entities:
+            right, guessed = (set(entities(tags)) for tags in sides)
+        else:
+            right, guessed = ({Entity(tag, word, word) for word, tag in enumerate(tags)} for tags in sides)
         for column, several in enumerate((right, guessed, right & guessed)):
             for entity in several:
                 counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
@@ -155,18 +162,6 @@ def overall(counts: dict[str, Counts]) -> Counts:
     return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
 
 
-def count_words(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Count words by label, sorted by name."""
-    pairs = [zip(tags, guesses, strict=True) for tags, guesses in zip(gold, predicted, strict=True)]
-    table = Counter(itertools.chain.from_iterable(pairs))
-    right: Counter[str] = Counter()
-    guessed: Counter[str] = Counter()
-    for (tag, guess), count in table.items():
-        right[tag] += count
-        guessed[guess] += count
-    return {tag: Counts(right[tag], guessed[tag], table[tag, tag]) for tag in sorted(right | guessed)}
-
-
 def tagging_metrics(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True
 ) -> dict[str, float]:
@@ -175,26 +170,28 @@ def tagging_metrics(
     Args:
         of_entities: False: the accuracy only, as of parts of speech.
     """
-    words = overall(count_words(gold, predicted))
-    accuracy = words.correct / words.gold if words.gold else 0.0
+    words = sum(map(len, gold))
+    pairs = zip(gold, predicted, strict=True)
+    right = sum(tag == guess for tags, guesses in pairs for tag, guess in zip(tags, guesses, strict=True))
+    accuracy = {"accuracy": right / words if words else 0.0}
     if not of_entities:
-        return {"accuracy": accuracy}
+        return accuracy
     counts = count_entities(gold, predicted)
     together = overall(counts)
     return {
         "precision": together.precision,
         "recall": together.recall,
         "f1": together.f1,
-        "accuracy": accuracy,
+        **accuracy,
         **{f"f1_{kind}": count.f1 for kind, count in counts.items()},
     }
 
 
 def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True) -> str:
-    """Return a table with a row per type of entities and one for all, or with a row per label."""
+    """Return a table with a row per type of entities and one for all; of other labels with a row for each."""
+    counts = count_entities(gold, predicted, of_entities)
     if not of_entities:
-        return count_table("label", "words", count_words(gold, predicted))
-    counts = count_entities(gold, predicted)
+        return count_table("label", "words", counts)
     return count_table("type", "entities", {**counts, "all (micro)": overall(counts)})
 
 

@@ -12,7 +12,7 @@ that is not the same in every line; of CoNLL-U the parts of speech.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,14 +47,14 @@ class Layout(NamedTuple):
     label: int
     values: frozenset[str]
 
-    def is_comment(self, line: str) -> bool:
-        """Return whether a line before a sentence is a comment: `# text = …`, `# newdoc`; `# O` is a word."""
-        if line[:2] not in ("# ", "#\t"):
-            return False
-        fields = _fields(line, self.tabs)
-        if len(fields) != self.width:
-            return True
-        return self.label >= 0 and not is_tag(fields[self.label]) and fields[self.label] not in self.values
+
+class Word(NamedTuple):
+    """A word of a file, its label, and where it is."""
+
+    word: str
+    label: str
+    line: int | None
+    document: str
 
 
 # ---- columns
@@ -150,36 +150,52 @@ def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterat
         label = f", label: column {layout.label + 1}" if layout.label >= 0 else ", no labels"
         logger.info(f"{path}: word: column {layout.word + 1}{label}")
 
-    names = ("tokens", "tags") if layout.label >= 0 else ("tokens",)
-    read: list[tuple[str, ...]] = []
-    begin, document, number_before = 0, 0, -1
-    used = False  # the present document has sentences
-
-    # The last sentence may have no blank line after it
-    for number, line in itertools.chain(read_lines(path, encoding), [(0, "")]):
-        starts_document = line.startswith(DOCUMENT_START)
-        if not starts_document and not read and layout.is_comment(line):
-            continue
-        fields = [] if starts_document or not line.strip() else _checked(layout, line, path, number)
-        if fields and layout.number >= 0 and _NO_WORD.fullmatch(fields[layout.number]):
-            continue
-
-        word_number = int(fields[layout.number]) if fields and layout.number >= 0 else number_before + 1
-        begins_again = word_number <= number_before
-        if read and (not fields or begins_again):
-            yield Row(dict(zip(names, map(list, zip(*read, strict=True)), strict=True)), path, begin, str(document))
-            read, used = [], True
-        if starts_document and used:
-            document, used = document + 1, False
-        if fields:
-            begin = begin if read else number
-            number_before = word_number
-            read.append((fields[layout.word], fields[layout.label])[: len(names)])
+    yield from join_words(_words(path, layout, encoding), path, layout.label >= 0)
 
 
-def _checked(layout: Layout, line: str, path: str, number: int) -> list[str]:
-    """Return the fields of a line, which have to be those of the file."""
-    fields = _fields(line, layout.tabs)
+def join_words(words: Iterable[Word | None], where: str, labelled: bool) -> Iterator[Row]:
+    """Yield a row of `tokens` and, if they are labelled, `tags` for each sentence; None ends a sentence."""
+    for ends, group in itertools.groupby(words, key=lambda word: word is None):
+        if not ends:
+            sentence = [word for word in group if word is not None]
+            values = {"tokens": [word.word for word in sentence]}
+            if labelled:
+                values["tags"] = [word.label for word in sentence]
+            yield Row(values, where, sentence[0].line, sentence[0].document)
+
+
+def _words(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | None]:
+    """Yield the words of a file, and None where a sentence ends."""
+    documents, number_before = 0, 0
+    begins = True  # a sentence; comments are before it
+    for number, line in read_lines(path, encoding):
+        fields = _fields(line, layout.tabs)
+        if line.startswith(DOCUMENT_START) or not line.strip():
+            documents += line.startswith(DOCUMENT_START)
+            begins = True
+            yield None
+        elif not (begins and _is_comment(line, fields, layout)):
+            _check(layout, fields, path, number)
+            position = fields[layout.number] if layout.number >= 0 else ""
+            if _NO_WORD.fullmatch(position):
+                continue
+            if position and int(position) <= number_before:
+                yield None
+            number_before = int(position or 0)
+            begins = False
+            yield Word(fields[layout.word], fields[layout.label], number, str(documents))
+
+
+def _is_comment(line: str, fields: list[str], layout: Layout) -> bool:
+    """Return whether a line before a sentence is a comment: `# text = …`, `# newdoc`; `# O` is a word."""
+    if line[:2] not in ("# ", "#\t"):
+        return False
+    label = fields[layout.label] if len(fields) == layout.width else None
+    return label is None or (layout.label >= 0 and not is_tag(label) and label not in layout.values)
+
+
+def _check(layout: Layout, fields: list[str], path: str, number: int) -> None:
+    """Check that the fields of a line are those of the file."""
     what = ""
     if len(fields) != layout.width:
         what = f"{len(fields)} columns instead of {layout.width}"
@@ -189,7 +205,6 @@ def _checked(layout: Layout, line: str, path: str, number: int) -> list[str]:
         what = f"the {'label' if fields[layout.word] else 'word'} is blank"
     if what:
         raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
-    return fields
 
 
 # ---- writing

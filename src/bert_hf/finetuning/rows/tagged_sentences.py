@@ -13,7 +13,7 @@ from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
-from bert_hf.finetuning.rows.conll import Layout, find_layout, read_conll
+from bert_hf.finetuning.rows.conll import Word, find_layout, join_words, read_conll
 from bert_hf.finetuning.rows.labelled_texts import unknown_label
 
 WORD_COLUMN = ("word", "token", "form")  # of tables with a row for each word
@@ -117,7 +117,8 @@ def read_tagged_file(
     layout = find_layout(path, encoding, word_column, label_column)
     if layout is None:
         return
-    if not labels or kind in _CONLL or _is_conll(layout, set(labels)):
+    known = len(layout.values & set(labels))
+    if not labels or kind in _CONLL or (known and 2 * known >= len(layout.values)):
         yield from read_conll(path, layout, encoding)
     elif kind == ".tsv":
         yield from read_rows(path, encoding, separator=separator)
@@ -125,11 +126,6 @@ def read_tagged_file(
         yield from read_conll(path, layout._replace(label=-1), encoding)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
-
-
-def _is_conll(layout: Layout, labels: set[str]) -> bool:
-    known = layout.values & labels
-    return bool(known) and len(known) >= len(layout.values - labels)
 
 
 def _has_header(path: str, encoding: str | None) -> bool:
@@ -159,36 +155,28 @@ def _sentences(rows: Iterator[Row], word_column: str | None, label_column: str |
     rows = itertools.chain([first], rows)
     word = word_column or _usual(first, WORD_COLUMN)
     label = label_column or _usual(first, TAG_COLUMNS)
-    if not _is_one_word(first.values.get(word)) or isinstance(first.values.get(label), list):
+    cell = first.values.get(word)
+    if not isinstance(cell, str) or len(cell.split()) != 1 or list_cell(first.values.get(label)) is not None:
         yield from rows
         return
+    yield from join_words(_words_of_table(rows, word, label), first.where, labelled=bool(label))
 
-    sentence_column, document_column = _usual(first, SENTENCE_COLUMNS), _usual(first, DOCUMENT_COLUMNS)
-    names = {"tokens": word, "tags": label} if label else {"tokens": word}
-    sentence: list[Row] = []
-    name = None
+
+def _words_of_table(rows: Iterator[Row], word: str, label: str) -> Iterator[Word | None]:
+    """Yield the words of a table, and None where a sentence ends."""
+    sentence = None  # name of the present one
+    line = None
     for row in rows:
-        own = row.values.get(sentence_column) or name
-        after_gap = sentence and row.line is not None and row.line != (sentence[-1].line or 0) + 1
-        if sentence and (own != name or after_gap or not row.values.get(word)):
-            yield _joined(sentence, names, document_column)
-            sentence = []
-        name = own
-        if row.values.get(word):
-            sentence.append(row)
-    if sentence:
-        yield _joined(sentence, names, document_column)
-
-
-def _is_one_word(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and list_cell(value) is None and not any(map(str.isspace, value))
-
-
-def _joined(words: list[Row], names: dict[str, str], document_column: str) -> Row:
-    """Return the words of a sentence as one row."""
-    values = {name: [str(row.values.get(column) or "") for row in words] for name, column in names.items()}
-    document = str(words[0].values.get(document_column, 0))
-    return Row(values, words[0].where, words[0].line, document)
+        values = row.values
+        column = _usual(row, SENTENCE_COLUMNS)
+        own = values.get(column) or sentence
+        is_gap = not column and (not values.get(word) or row.line != (line or 0) + 1)
+        if own != sentence or is_gap:
+            yield None
+        sentence, line = own, row.line
+        if values.get(word):
+            document = str(values.get(_usual(row, DOCUMENT_COLUMNS), 0))
+            yield Word(str(values[word]), str(values.get(label) or ""), line, document)
 
 
 # ---- rows
@@ -210,16 +198,11 @@ def tagged_sentences(
     sentences = TaggedSentences(tags=[] if labelled else None)
     if rows[0].document is not None:  # the columns of the file were chosen where it was read
         text_column = label_column = None
+    word_column = text_column or _usual(rows[0], (*WORD_COLUMNS, "text"))
     tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
-    word_column = text_column or _usual(rows[0], WORD_COLUMNS)
-    for option, name in (("text", text_column), ("label", label_column if labelled else None)):
-        if name is not None and name not in rows[0].values:
-            remedy = f"{did_you_mean(name, rows[0].values)}pass --{option}_column, one of: {', '.join(rows[0].values)}"
-            raise rows[0].header_error(f"no column {name!r}", remedy)
-    if labelled and not tag_column:
-        raise _missing(rows[0], TAG_COLUMNS, "label")
-    if not word_column and labelled and "text" not in rows[0].values:
-        raise _missing(rows[0], WORD_COLUMNS, "text")
+    for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
+        if name not in rows[0].values and (labelled or (name and option == "text")):
+            raise _missing(rows[0], name or usual[0], option)
     word_column = word_column or choose_column(rows[0])
     document_column = _usual(rows[0], DOCUMENT_COLUMNS)
 
@@ -233,9 +216,7 @@ def tagged_sentences(
         previous = present
 
         words, spans = _words(row, word_column, split)
-        tags: list[str] = []
-        if labelled:
-            tags = _tags(row, tag_column, words, spans)
+        tags = _tags(row, tag_column, words, spans) if labelled else []
         empty += not words
         if labelled and not words:
             continue
@@ -285,9 +266,9 @@ def _usual(row: Row, names: tuple[str, ...]) -> str:
     return next((by_name[name] for name in names if name in by_name), "")
 
 
-def _missing(row: Row, usual: tuple[str, ...], option: str) -> InputError:
-    remedy = f"{did_you_mean(usual[0], row.values)}pass --{option}_column, one of: {', '.join(row.values)}"
-    return row.error(f"the row has no {usual[0]!r}", remedy)
+def _missing(row: Row, name: str, option: str) -> InputError:
+    remedy = f"{did_you_mean(name, row.values)}pass --{option}_column, one of: {', '.join(row.values)}"
+    return row.header_error(f"no column {name!r}", remedy)
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
