@@ -143,6 +143,7 @@ WORDS = "EU,NNP,B-ORG rejects,VBZ,O German,JJ,B-MISC call,NN,O".split()
     [
         "Sentence #,Word,POS,Tag\nSentence: 1," + "\n,".join(WORDS) + "\nSentence: 2,Peter,NNP,B-PER\n",
         "sentence_id,word,pos,ner\n" + "".join(f"7,{word}\n" for word in WORDS) + "8,Peter,NNP,B-PER\n",
+        "sentence_id,words,pos,labels\n" + "".join(f"0,{word}\n" for word in WORDS) + "1,Peter,NNP,B-PER\n",
         "token,pos,label\n" + "\n".join(WORDS) + "\n\nPeter,NNP,B-PER\n",
         "token,pos,label\n" + "\n".join(WORDS) + "\n,,\nPeter,NNP,B-PER\n",
     ],

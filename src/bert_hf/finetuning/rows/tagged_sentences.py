@@ -19,7 +19,8 @@ from bert_hf.finetuning.rows.labelled_texts import unknown_label
 WORD_COLUMN = ("word", "token", "form")  # of tables with a row for each word
 WORD_COLUMNS = ("tokens", "words", *WORD_COLUMN)
 TAG_COLUMNS = ("ner_tags", "tags", "labels", "ner", "tag", "label", "entities", "spans", "pos_tags", "upos", "pos")
-SENTENCE_COLUMNS = ("sentence #", "sentence_id", "sent_id", "sentence_idx", "sentence")
+TEXT_COLUMNS = ("text", "data", "sentence", "content")
+SENTENCE_COLUMNS = ("sentence #", "sentence_id", "sent_id", "sentence_idx", "sentence", "sent")
 DOCUMENT_COLUMNS = ("document_id", "doc_id", "document")
 _REMEDY = "fix or remove it"
 _TABLES = (".jsonl", ".json", ".parquet", ".csv")
@@ -153,12 +154,15 @@ def _sentences(rows: Iterator[Row], word_column: str | None, label_column: str |
     if first is None:
         return
     rows = itertools.chain([first], rows)
-    word = word_column or _usual(first, WORD_COLUMN)
     label = label_column or _usual(first, TAG_COLUMNS)
+    has_label = isinstance(first.values.get(label), str) and list_cell(first.values[label]) is None
+    by_word = has_label or bool(_usual(first, SENTENCE_COLUMNS))
+    word = word_column or _usual(first, WORD_COLUMNS if by_word else WORD_COLUMN)
     cell = first.values.get(word)
-    if not isinstance(cell, str) or len(cell.split()) != 1 or list_cell(first.values.get(label)) is not None:
+    if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label):
         yield from rows
         return
+
     yield from join_words(_words_of_table(rows, word, label), first.where, labelled=bool(label))
 
 
@@ -198,7 +202,7 @@ def tagged_sentences(
     sentences = TaggedSentences(tags=[] if labelled else None)
     if rows[0].document is not None:  # the columns of the file were chosen where it was read
         text_column = label_column = None
-    word_column = text_column or _usual(rows[0], (*WORD_COLUMNS, "text"))
+    word_column = text_column or _usual(rows[0], (*WORD_COLUMNS, *TEXT_COLUMNS))
     tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in rows[0].values and (labelled or (name and option == "text")):
