@@ -264,6 +264,7 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "\n\n", "a.conll: contains no rows"),
         ("a.jsonl", '{"tokenz": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: no column 'tokens'; did you mean 'tokenz'"),
         ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: no column 'ner_tags'; pass --label_column, "),
+        ("a.csv", "word,pos\na,DT\nb,\n", "a.csv:3: the label is blank; fix or remove it"),
         ("a.csv", "w1,O\nw2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),
         ("a.jsonl", '{"text": "w1", "label": [[0, 2]]}', "a.jsonl:1: label holds [0, 2], no entity such as [0, 4, 'P"),
         ("a.jsonl", '{"text": "w1", "label": [[5, 7, "X"]]}', "a.jsonl:1: no word at the characters 5 to 7 of label"),

@@ -156,31 +156,29 @@ def _sentences(rows: Iterator[Row], word_column: str | None, label_column: str |
     rows = itertools.chain([first], rows)
     label = label_column or _usual(first, TAG_COLUMNS)
     has_label = isinstance(first.values.get(label), str) and list_cell(first.values[label]) is None
-    by_word = has_label or bool(_usual(first, SENTENCE_COLUMNS))
-    word = word_column or _usual(first, WORD_COLUMNS if by_word else WORD_COLUMN)
+    sentence, document = _usual(first, SENTENCE_COLUMNS), _usual(first, DOCUMENT_COLUMNS)
+    word = word_column or _usual(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
     cell = first.values.get(word)
     if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label):
         yield from rows
         return
 
-    yield from join_words(_words_of_table(rows, word, label), first.where, labelled=bool(label))
+    words = _words_of_table(rows, word, label, sentence, document)
+    yield from join_words(words, first.where, labelled=bool(label))
 
 
-def _words_of_table(rows: Iterator[Row], word: str, label: str) -> Iterator[Word | None]:
-    """Yield the words of a table, and None where a sentence ends."""
-    sentence = None  # name of the present one
-    line = None
+def _words_of_table(rows: Iterable[Row], word: str, label: str, sentence: str, document: str) -> Iterator[Word | None]:
+    """Yield the words of a table, given its columns, and None where a sentence ends."""
+    name, line = None, None  # of the sentence and the row before
     for row in rows:
         values = row.values
-        column = _usual(row, SENTENCE_COLUMNS)
-        own = values.get(column) or sentence
-        is_gap = not column and (not values.get(word) or row.line != (line or 0) + 1)
-        if own != sentence or is_gap:
+        own = values.get(sentence) or name
+        is_gap = not sentence and (not values.get(word) or row.line != (line or 0) + 1)
+        if own != name or is_gap:
             yield None
-        sentence, line = own, row.line
+        name, line = own, row.line
         if values.get(word):
-            document = str(values.get(_usual(row, DOCUMENT_COLUMNS), 0))
-            yield Word(str(values[word]), str(values.get(label) or ""), line, document)
+            yield Word(str(values[word]), str(values.get(label) or ""), line, str(values.get(document, 0)))
 
 
 # ---- rows
@@ -250,16 +248,15 @@ def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
 def _check_tags(sentences: TaggedSentences) -> None:
     """Check that all labels are of entities with prefixes, all without prefixes, or parts of speech."""
     values = {tag for tags in sentences.tags or () for tag in tags}
-    if not any(is_tag(value) for value in values - {OUTSIDE}):
-        words = sum(map(len, sentences.words))
-        if len(values) > max(_MOST_LABELS, words / 3):
-            what = f"{len(values):,} different labels of {words:,} words"
-            raise InputError(what, where=sentences.places[0][0], remedy="check the file, or pass --label_column")
-        return
+    prefixed = any(is_tag(value) for value in values - {OUTSIDE})
+    words = sum(map(len, sentences.words))
+    if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
+        what = f"{len(values):,} different labels of {words:,} words"
+        raise InputError(what, where=sentences.places[0][0], remedy="check the file, or pass --label_column")
     for number, tags in enumerate(sentences.tags or ()):
         for word, tag in enumerate(tags):
-            if not is_tag(tag):
-                what = f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE"
+            if not tag or (prefixed and not is_tag(tag)):
+                what = f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE" if tag else "the label is blank"
                 where, line = sentences.place(number, word)
                 raise InputError(what, where=mask_secrets(where), line=line, remedy=_REMEDY)
 
