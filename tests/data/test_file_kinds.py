@@ -158,6 +158,9 @@ def test_files_of_mails_have_a_document_for_each(tmp_path):
     assert list(read_documents(str(tmp_path / "0001.7c5"))) == texts_of(tmp_path / "0001.7c5") == expected
     assert list(read_documents(str(tmp_path / "inbox"))) == expected * 2
     assert [row.values for row in read_rows(str(tmp_path / "inbox"))] == [{"text": expected[0]}] * 2
+    (tmp_path / "a.eml").write_bytes(raw.decode().encode("utf-16"))
+    with pytest.raises(InputError, match="not a mail: it begins with zero bytes"):
+        list(read_documents(str(tmp_path / "a.eml")))
     (tmp_path / "a.txt").write_text("One\n\ntwo")
     assert list(read_documents(str(tmp_path / "a.txt"))) == ["One\n\ntwo"]
 

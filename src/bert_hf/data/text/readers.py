@@ -116,7 +116,11 @@ def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
         with open_bytes(path) as file:
             lines = (line.removeprefix(codecs.BOM_UTF8) for line in file)
             mails = split_mbox(lines) if kind_of(path) == ".mbox" else [b"".join(lines)]
-            yield from map(mail_text, mails)
+            for raw in mails:
+                if b"\0" in raw[:8]:
+                    remedy = "convert the file: iconv -f utf-16 -t utf-8"
+                    raise InputError("not a mail: it begins with zero bytes", where=path, remedy=remedy)
+                yield mail_text(raw)
     except DAMAGED as error:
         raise InputError(f"cannot be read: {error}", where=path, remedy="check the file") from None
 
