@@ -144,6 +144,18 @@ def test_rows_are_split_by_context(tmp_path):
         task.complete({"train": [row for own in parts.values() for row in own if row.context == contexts[0]]})
 
 
+def test_contexts_of_one_pattern_are_split(tmp_path, caplog):
+    places = "gate wall tree pond barn".split()
+    animals = "cat dog hen".split()
+    contexts = [f"In the yard there is a {animal} near the {place}." for animal in animals for place in places]
+    rows = [{"context": context, "choices": ["x", "y"], "label": "A"} for context in contexts * 2]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = MultipleChoiceTask(TaskArguments(train_file=[str(tmp_path / "a.jsonl")]), None).parts
+    assert sum(map(len, parts.values())) == 30
+    assert not {row.context for row in parts["train"]} & {row.context for row in parts["test"]}
+    assert "! the contexts are near-duplicates of each other" in caplog.text
+
+
 # ---- inputs
 
 

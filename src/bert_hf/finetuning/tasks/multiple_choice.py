@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_hf.config.files import write_durably
+from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.rows.choices import ChoiceRow
@@ -19,7 +20,12 @@ class MultipleChoiceTask(Task):
     parts: dict[str, list[ChoiceRow]]
 
     def groups(self, rows: list[ChoiceRow]) -> np.ndarray:
-        return near_duplicate_groups([row.context or row.question for row in rows])
+        texts = [row.context or row.question for row in rows]
+        groups = near_duplicate_groups(texts)
+        if len(np.unique(groups)) >= 3:  # training, validation and test rows
+            return groups
+        logger.info("! the contexts are near-duplicates of each other: only equal ones stay in one part")
+        return np.unique(texts, return_inverse=True)[1]
 
     @property
     def choices(self) -> int:
