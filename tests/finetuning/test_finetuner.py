@@ -83,7 +83,9 @@ class Scripted(RandomTask):
 
 
 def evaluated(folder, script, early_stopping_patience=None, kind=Scripted, **options):
-    task_args = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
+    task_args = TaskArguments(
+        "checkpoint", from_scratch=True, min_steps=0, early_stopping_patience=early_stopping_patience
+    )
     strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
         folder, kind=kind, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
@@ -300,7 +302,9 @@ def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
 def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):
     def rows(**options):
         return RandomTask(
-            TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer, Classes
+            TaskArguments("c", from_scratch=True, max_train_samples=10, max_eval_samples=4, **options),
+            tokenizer,
+            Classes,
         ).parts
 
     one = rows()

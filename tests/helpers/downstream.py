@@ -168,7 +168,7 @@ def make_model(head, dropout: float = 0.0):
 
 def make_finetuner(folder, head=Classes, dropout: float = 0.0, task_args=None, kind=RandomTask, **options):
     """Returns a trainer of plain SGD; `kind` is the class of its task."""
-    task = kind(task_args or TaskArguments("checkpoint", min_steps=0), tiny_tokenizer(), head)
+    task = kind(task_args or TaskArguments("checkpoint", from_scratch=True, min_steps=0), tiny_tokenizer(), head)
     defaults = {
         "learning_rate": 0.1, "optim": "sgd", "num_train_epochs": 1, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_minutes": 0, "train_sampling_strategy": "sequential", "report_to": "none",

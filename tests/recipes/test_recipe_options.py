@@ -203,4 +203,4 @@ def test_fine_tuning_predicts_and_is_evaluated_again(place, whole, capsys):
 
     # Layers that were never trained are not evaluated
     assert recipe("finetune_classification")([*words[:-2], "--output_dir", str(place / "no"), "--do_eval"]) == 2
-    assert "not fine-tuned: it has no classifier" in capsys.readouterr().err
+    assert "the checkpoint has no layers for classification" in capsys.readouterr().err

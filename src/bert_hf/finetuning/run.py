@@ -73,6 +73,7 @@ def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArgu
     check_tokenizer(tokenizer, config.vocab_size)
     check_positions(task_args.max_seq_length, config.max_position_embeddings, checkpoint)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
+    yield made.describe_head()
 
 
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
@@ -102,22 +103,17 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
 def require_trained(task: Task, about: str) -> None:
     """Check that the layers were trained on none of these rows, and on classes of the same names."""
     where = task.task_args.model_name_or_path
-    config = config_of_checkpoint(str(where))
-    if new := about.partition("newly initialized: ")[2]:
-        raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
+    new = about.partition("newly initialized: ")[2]
+    if reason := task.new_head or (f"it has no {new}" if new else ""):
+        remedy = "give a checkpoint that was fine-tuned on such rows"
+        raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
 
     identity = recorded(Path(str(where)))
     if task.split_off and identity is not None and identity.get("data") != task.fingerprint()["data"]:
         what = f"{' and '.join(task.split_off)} rows would be split off rows that it may have been trained on"
         remedy = "pass the data of its training, or use bert-hf evaluate"
         raise InputError(what, where="--train_file", remedy=remedy)
-
-    labels = task.head.labels
-    task.restore(config)
-    names = tuple((config.id2label or {}).values())
-    if labels and names != labels:
-        what = f"its classes are {', '.join(names)}, but the rows have {', '.join(labels)}"
-        raise InputError(what, where=where, remedy="give the rows that it was trained on")
+    task.restore(config_of_checkpoint(str(where)))
 
 
 def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:

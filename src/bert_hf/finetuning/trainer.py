@@ -190,8 +190,9 @@ class FineTuner(ResumableTrainer):
         if config is None:
             return
         options = self.head.config_options()
-        if options.get("num_labels", config.num_labels) != config.num_labels:
-            what = f"the network has {config.num_labels} outputs, the rows {options['num_labels']} classes"
+        outputs = len(options.get("id2label", config.id2label))
+        if outputs != config.num_labels:
+            what = f"the network has {config.num_labels} outputs, the rows {outputs} classes"
             raise InputError(what, where="FineTuner", remedy="pass the checkpoint's name, or num_labels to the model")
         config.update({**options, **self.head.record()})
 

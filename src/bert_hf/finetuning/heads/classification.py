@@ -19,7 +19,7 @@ from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts, numbered_outputs
 from bert_hf.finetuning.losses import binary_cross_entropies, cross_entropies, squared_errors
 from bert_hf.finetuning.metrics.classification import (
     CLASSIFICATION,
@@ -90,6 +90,11 @@ class ClassificationHead(Head):
     def several_labels(self) -> bool:
         """Return whether a row may have several labels, or none."""
         return self.problem_type == MULTIPLE
+
+    @property
+    def kind(self) -> str:
+        kinds = {REGRESSION: "numbers", MULTIPLE: "several labels per row"}
+        return kinds.get(str(self.problem_type), "one class per row")
 
     # ---- rows
 
@@ -171,7 +176,7 @@ class ClassificationHead(Head):
 
     def config_options(self) -> dict:
         if self.regression:
-            return {"num_labels": 1, "problem_type": REGRESSION}
+            return {**numbered_outputs(1), "problem_type": REGRESSION}
         return {**super().config_options(), "problem_type": self.problem_type}
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:

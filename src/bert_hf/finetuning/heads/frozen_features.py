@@ -165,6 +165,9 @@ class FrozenFeaturesHead(TokenClassificationHead):
         super().__init__(tokenizer, given, config)
         self._states: dict[int, Tensor] = {}  # of the words of each `encode`, see `word_features`
 
+    def mismatch(self, config: Any) -> str:
+        return "a BiLSTM is always trained from the beginning"
+
     def attach(self, network: Any) -> None:
         self.tagger = network
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.precision import inference_autocast
+from bert_hf.console import shorten_list
 from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
@@ -101,6 +102,33 @@ class Head(ABC):
         architectures = config.get("architectures") or []
         return any(each.endswith(ending) for each in architectures for ending in cls.architectures)
 
+    # ---- the head that a checkpoint has
+
+    def mismatch(self, config: Any) -> str:
+        """Return why the layers of a checkpoint's head cannot be used for these rows; "" where they can be."""
+        if not self.suits(config.to_dict()):
+            return f"the checkpoint has no layers for {self.name.replace('_', ' ')}"
+        trained = type(self)(None, config=config)
+        if trained.kind != self.kind:
+            return f"the checkpoint predicts {trained.kind}, the rows have {self.kind}"
+        names = trained.labels
+        if sorted(names) == sorted(self.labels):
+            return ""
+        if names == tuple(numbered_outputs(len(self.labels))["label2id"]) and self.given.get("class_names"):
+            return ""
+        return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
+
+    def use_order_of(self, config: Any) -> None:
+        """Take the ids of the classes from a checkpoint whose classes have the same names."""
+        names = tuple(config.id2label[number] for number in sorted(config.id2label))
+        if sorted(names) == sorted(self.labels):
+            self.labels = names
+
+    @property
+    def kind(self) -> str:
+        """Return what is predicted, where heads of one class differ in it."""
+        return self.name
+
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
@@ -138,9 +166,8 @@ class Head(ABC):
         """Take the network before features are encoded, for a head that computes features with it."""
 
     def config_options(self) -> dict:
-        """Return options of the network's configuration: by default number and names of the classes."""
+        """Return options of the network's configuration: by default the names of the classes."""
         return {
-            "num_labels": len(self.labels),
             "id2label": dict(enumerate(self.labels)),
             "label2id": {name: number for number, name in enumerate(self.labels)},
         }
@@ -234,6 +261,12 @@ class Head(ABC):
 
     def restore(self, config: Any) -> None:  # noqa: B027 - optional
         """Take the thresholds from the configuration of a finished model."""
+
+
+def numbered_outputs(count: int) -> dict:
+    """Return options of a configuration whose outputs have no names, as transformers writes them."""
+    names = [f"LABEL_{number}" for number in range(count)]
+    return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
 
 
 # ---- reading files

@@ -9,7 +9,7 @@ from transformers import AutoModelForQuestionAnswering
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
 from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, WindowShape, make_windows
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.rows.questions import Question, question_rows, questions_of_rows
 
@@ -63,7 +63,7 @@ class QuestionAnsweringHead(Head):
     # ---- network and loss
 
     def config_options(self) -> dict:
-        return {"num_labels": 2}
+        return numbered_outputs(2)
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         logits = outputs["start_logits"], outputs["end_logits"]

@@ -1,5 +1,6 @@
 """Tasks: the rows of a run, their baselines, and its report."""
 
+import copy
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -41,4 +42,8 @@ def task_of_rows(
     rows = {part: own for part, own in parts.items() if own is not None}
     task_args = kind(where, dataset_name=rows, **(options or {}))
     module = importlib.import_module(f"{__name__}.{name if task != 'Task' else 'task'}")
-    return getattr(module, task)(task_args, tokenizer or load_tokenizer(where), head, metrics)
+    config = None
+    if not isinstance(model, str | Path):
+        config = copy.copy(model.config)
+        config.architectures = [each.__name__ for each in type(model).__mro__]
+    return getattr(module, task)(task_args, tokenizer or load_tokenizer(where), head, metrics, config)

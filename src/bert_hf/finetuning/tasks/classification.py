@@ -53,8 +53,8 @@ class ClassificationTask(Task):
     task_args: ClassificationArguments
     parts: dict[str, LabelledTexts]
 
-    def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = ()):
-        super().__init__(task_args, tokenizer, head, metrics)
+    def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
+        super().__init__(task_args, tokenizer, head, metrics, config)
         self._calibrated_by: float | None = None  # temperature, once it is decided
         self._warning = ""
         if thresholds.threshold_option(task_args):

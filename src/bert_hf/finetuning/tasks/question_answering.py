@@ -31,8 +31,8 @@ class QuestionAnsweringTask(Task):
     task_args: QuestionAnsweringArguments
     parts: dict[str, list[Question]]
 
-    def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = ()):
-        super().__init__(task_args, tokenizer, head, metrics)
+    def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
+        super().__init__(task_args, tokenizer, head, metrics, config)
         if tokenizer is not None:
             for part in self.parts:  # here, so that invalid data are reported before the run begins
                 self.encoded(part)

@@ -8,6 +8,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.console import shorten_list
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
@@ -22,6 +23,7 @@ from bert_hf.finetuning.heads.head import (
     rows_of_files,
 )
 from bert_hf.finetuning.rows.splits import split_rows, take
+from bert_hf.models.config_file import config_of_checkpoint
 
 
 class Task:
@@ -35,8 +37,10 @@ class Task:
         tokenizer: None where rows are only read.
         head: name of the head; `Task` itself has no default.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
+        config: configuration of the checkpoint; by default it is read.
 
     Attributes:
+        new_head: why the checkpoint's layers of the head are not trained further; "" where they are.
         parts: the rows of "train" and "validation", and of "test" and other parts, if any.
         split_off: the parts whose rows are split off the training rows.
         further: metrics of the `evaluate` library in addition to the head's own.
@@ -53,6 +57,7 @@ class Task:
         tokenizer: PreTrainedTokenizerBase | None,
         head: str | type[Head] | None = None,
         metrics: Any = (),
+        config: Any = None,
     ):
         self.task_args = task_args
         self.tokenizer: Any = tokenizer
@@ -63,6 +68,7 @@ class Task:
 
         parts = self.read()
         self.prepare(parts)
+        self.new_head = self._compare_head(config)
         self.parts = limited(self.complete(parts), task_args)
         self.split_off = [part for part in self.parts if part not in parts]
         self.further_names: tuple[str, ...] = ()  # of the numbers that they give
@@ -73,6 +79,17 @@ class Task:
         """Return the head, by the options of the task."""
         kind = head_named(head or cls.head_name) if head is None or isinstance(head, str) else head
         return kind(tokenizer, vars(task_args))
+
+    def _compare_head(self, config: Any) -> str:
+        """Return `new_head`; classes of the same names as the checkpoint's take its order."""
+        where = self.task_args.model_name_or_path
+        if self.task_args.from_scratch or (config is None and where is None):
+            return "from scratch"
+        config = config or config_of_checkpoint(str(where))
+        new_head = self.head.mismatch(config)
+        if not new_head:
+            self.head.use_order_of(config)
+        return new_head
 
     # ---- rows
 
@@ -139,6 +156,13 @@ class Task:
         if task_args.dataset_name is None:
             raise InputError("no training data", where="--train_file", remedy="give --train_file or --dataset_name")
         return task_args.dataset_name
+
+    def describe_head(self) -> str:
+        """Return a line on whether the checkpoint's head is trained further, or why not."""
+        if self.new_head:
+            return f"head: new, {self.new_head}"
+        classes = f", for {shorten_list(self.head.labels)}" if self.head.labels else ""
+        return f"head: the checkpoint's, trained further{classes}"
 
     def describe(self) -> str:
         """Return lines about the rows of all parts."""
