@@ -293,9 +293,16 @@ class FineTuner(ResumableTrainer):
         self.task.begin()
         try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
+        if not sharded:
+            self.head.begin_training(self.network, self.task.encoded("train").features, bool(self.task.new_head))
+            self._record_options()
         dense = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if dense else without_padding(self.network):
             trained = super().train(*args, **named)
+        if not sharded:
+            self.head.end_training(self.network)
+            self._record_options()
+            self.task.new_head = ""
         if "validation" in self.task.parts:
             self.validate(None if sharded else self.network)
         return trained

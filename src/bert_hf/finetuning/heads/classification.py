@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, softmax
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from bert_hf.console import logger
@@ -58,6 +58,8 @@ class ClassificationHead(Head):
         benchmark_metrics: names of the metrics that the task's benchmark reports; the first decides.
         typical: mean and deviation of measures of the training rows (`decisions/drift.py`), which are recorded.
         threshold: of the probability of class 1 of two; of several labels one for each.
+        label_scale: mean and deviation of the numbers, while the network predicts standardized ones, as in a training;
+            None: it predicts the numbers themselves.
     """
 
     name = "classification"
@@ -72,6 +74,7 @@ class ClassificationHead(Head):
         self.class_weights: Tensor | None = None
         self.benchmark_metrics: tuple[str, ...] = ()
         self.typical: dict[str, tuple[float, float]] = {}
+        self.label_scale: tuple[float, float] | None = None
         self.whole_files = False
         self.columns_without_header: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()  # columns of the first file, whose header a later one may lack
@@ -179,10 +182,41 @@ class ClassificationHead(Head):
             return {**numbered_outputs(1), "problem_type": REGRESSION}
         return {**super().config_options(), "problem_type": self.problem_type}
 
+    def attach(self, network: Any) -> None:
+        trained = getattr(getattr(network, "config", None), TRAINED_ON, None) or {}
+        self.label_scale = trained.get("label_scale") and tuple(trained["label_scale"])
+
+    def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
+        """Train on standardized numbers: numbers of 10 to 98 are too far from the outputs of a new layer."""
+        if self.regression:
+            numbers = np.array(features["labels"], np.float64)
+            mean, deviation = float(numbers.mean()), float(numbers.std()) or 1.0
+            self._rescale(network, (mean, deviation), keeps_weights=new_head)
+            logger.info(f"training on standardized labels: mean {mean:.4g}, deviation {deviation:.4g}")
+
+    def end_training(self, network: Any) -> None:
+        if self.regression:
+            self._rescale(network, None)
+
+    def _rescale(self, network: Any, scale: tuple[float, float] | None, keeps_weights: bool = False) -> None:
+        """Set `label_scale`; the last layer then predicts the same numbers as before, unless its weights are kept."""
+        last = getattr(network, "classifier", None)
+        if not isinstance(last, nn.Linear):  # of a head of one's own
+            return
+        old_mean, old_deviation = self.label_scale or (0.0, 1.0)
+        self.label_scale = scale
+        if keeps_weights:
+            return
+        mean, deviation = scale or (0.0, 1.0)
+        weight, bias = last.weight.detach().double(), last.bias.detach().double()
+        last.weight.data.copy_(weight * old_deviation / deviation)
+        last.bias.data.copy_((bias * old_deviation + old_mean - mean) / deviation)
+
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         logits, labels = outputs["logits"], inputs["labels"]
         if self.regression:
-            return squared_errors(logits, labels)
+            mean, deviation = self.label_scale or (0.0, 1.0)
+            return squared_errors(logits, (labels - mean) / deviation)
         if self.several_labels:
             return binary_cross_entropies(logits, labels)
         return cross_entropies(logits, labels, label_smoothing)
@@ -198,12 +232,16 @@ class ClassificationHead(Head):
         return outputs["logits"].float()
 
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
-        """Return (N, C) logits, in float64."""
+        """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
         assert isinstance(kept, np.ndarray)
         if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
             logger.info(line)
             self.typical = {}  # once
-        return average_windows(kept, encoded.row_of_feature)
+        outputs = average_windows(kept, encoded.row_of_feature)
+        if self.label_scale is None:
+            return outputs
+        mean, deviation = self.label_scale
+        return outputs * deviation + mean
 
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
         if self.regression:
@@ -258,6 +296,8 @@ class ClassificationHead(Head):
         return "multilabel" if self.several_labels else None
 
     def mean_loss(self, rows: LabelledTexts, predictions: np.ndarray, losses: np.ndarray) -> float:
+        if self.regression:  # in the units of the labels
+            return float(np.mean((predictions[:, 0] - self.targets(rows)) ** 2))
         if len(predictions) == len(losses):
             return super().mean_loss(rows, predictions, losses)
         # A mean over windows would weight long texts more
@@ -293,6 +333,8 @@ class ClassificationHead(Head):
             options["columns_without_header"] = self.columns_without_header
         if self.typical:
             options["typical"] = self.typical
+        if self.label_scale:
+            options["label_scale"] = list(self.label_scale)
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
 
     def restore(self, config: Any) -> None:

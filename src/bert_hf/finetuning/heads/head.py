@@ -165,6 +165,12 @@ class Head(ABC):
     def attach(self, network: Any) -> None:  # noqa: B027 - optional
         """Take the network before features are encoded, for a head that computes features with it."""
 
+    def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
+        """Prepare the head's layers for a training on features; `new_head`: they are random."""
+
+    def end_training(self, network: Any) -> None:  # noqa: B027 - optional
+        """Change the weights back to what the stock class expects."""
+
     def config_options(self) -> dict:
         """Return options of the network's configuration: by default the names of the classes."""
         return {

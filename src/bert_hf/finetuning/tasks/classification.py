@@ -43,6 +43,8 @@ from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.training.publishing.curves import draw_shares
 
+_LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
+
 
 class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
@@ -201,7 +203,7 @@ class ClassificationTask(Task):
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
-            return []
+            return self._constant_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
@@ -218,6 +220,14 @@ class ClassificationTask(Task):
         mistakes.write_slices(folder / "slices.csv", judged[part], slices)
         findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
         return list(filter(None, [*findings, drift]))
+
+    def _constant_line(self, part: str, kept: Kept) -> list[str]:
+        """Return a sentence where the predicted numbers are nearly the same for all rows."""
+        predicted, own = self.predictions(part, kept).std(), self.targets(part).std()
+        if predicted >= _LEAST_DEVIATION * own:
+            return []
+        deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
+        return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
     def _draw(self, folder: Path, logits: np.ndarray, judged: mistakes.Judged) -> list[str]:
         """Draw calibration and, of two classes, precision and recall; return sentences on them."""
