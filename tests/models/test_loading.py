@@ -162,6 +162,21 @@ def test_another_shape_than_the_configuration_says_is_refused(folder, tokenizer)
         open_as_both(folder, tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "reason"),
+    [
+        ("num_hidden_layers", "2", "Field 'num_hidden_layers' expected int"),
+        ("id2label", ["a", "b"], "'list' object"),
+        ("hidden_act", "gleu", "unknown value 'gleu'"),
+        ("pad_token_id", 5000, "Padding_idx must be within"),
+    ],
+)
+def test_a_value_that_the_stock_class_rejects_is_named(folder, entry, value, reason):
+    change(folder / "config.json", **{entry: value})
+    with pytest.raises(InputError, match=f"not a BERT's configuration: .*{reason}.*; correct config.json"):
+        load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
+
+
 def test_new_rows_of_embeddings_follow_the_old_ones(tmp_path):
     config = BertConfig(
         vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,

@@ -18,7 +18,7 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
     where = str(task_args.model_name_or_path)
     set_seed(seed)
     folder = find_checkpoint(where, weights=not task_args.from_scratch)
-    with config_errors(where, "check the path or id"):
+    with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
         config = BertConfig.from_pretrained(folder, **task.config_options())
         if task_args.from_scratch:
             model = network_class.from_config(config, dtype=torch.float32)

@@ -39,7 +39,7 @@ def config_from_json(path: str | None, **changes: Any) -> BertConfig:
 
 def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
     """Return the configuration of a folder or Hub id; `changes` replace entries of it."""
-    with config_errors(where, "check the path or id"):
+    with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
         return BertConfig.from_pretrained(find_checkpoint(where, weights=False), **changes)
 
 

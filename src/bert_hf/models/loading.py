@@ -15,7 +15,7 @@ from typing import Any
 
 import huggingface_hub
 import torch
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers.utils import logging
@@ -35,6 +35,17 @@ _FOLLOWED = ("auto_map", "custom_pipelines", "gguf_file", "quantization_config",
 _NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementation")
 _UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # of old tokenizers: former paths, never opened
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# What the stock classes raise for a value of a configuration
+_REJECTED = (
+    OSError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    StrictDataclassError,
+)
 
 
 # ---- finding a folder
@@ -137,7 +148,9 @@ def _why_unreachable() -> str | None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return first_line(error)
+    if isinstance(error, StrictDataclassError):
+        return " ".join(str(error).split())
+    return f"unknown value {error}" if isinstance(error, KeyError) else first_line(error)
 
 
 # ---- checking files
@@ -298,8 +311,9 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
             ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
-        raise InputError(f"cannot be loaded: {_reason(error)}", where=where, remedy="check the path or id") from None
+    except _REJECTED as error:  # the files were checked: a stock class rejects a value of the configuration
+        remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
+        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
     finally:
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
