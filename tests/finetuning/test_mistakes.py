@@ -28,18 +28,40 @@ def judged() -> Judged:
 def test_mistakes_by_confidence_with_suspected_labels(tmp_path):
     write_mistakes(tmp_path / "mistakes.csv", {"test": judged()}, ("ham", "spam"))
     lines = [list(line.values()) for line in table(tmp_path / "mistakes.csv")]
-    # On average, rows labelled spam have 0.55 for spam, rows labelled ham 0.45 for ham
+    # On average, rows predicted as spam have 0.783 for it, rows predicted as ham have 0.8
     assert lines == [
         ["test", "f.csv", "4", "ham", "spam", "0.9500", "yes", "c"],
-        ["test", "f.csv", "6", "spam", "ham", "0.7000", "yes", "e"],
-        ["test", "f.csv", "5", "ham", "spam", "0.6000", "yes", "d"],
+        ["test", "f.csv", "6", "spam", "ham", "0.7000", "no", "e"],
+        ["test", "f.csv", "5", "ham", "spam", "0.6000", "no", "d"],
     ]
 
 
-def test_a_class_without_rows_is_never_suspected(tmp_path):
-    rows = judged()._replace(targets=np.zeros(5, int))
-    said = write_mistakes(tmp_path / "mistakes.csv", {"test": rows}, ("ham", "spam"))
-    assert said.endswith("3, 0 of them suspected label errors")
+def test_flipped_labels_are_suspected_and_hard_rows_are_not(tmp_path):
+    """300 rows that are easy or hard to tell apart; the label of every 25th of them is wrong."""
+    random = np.random.default_rng(0)
+    truth, hard = random.integers(0, 2, 300), np.arange(300) % 3 == 0
+    evidence = np.where(hard, 0.5, 3.0) * (2 * truth - 1) + random.normal(0, np.where(hard, 0.7, 0.5))
+    spam = 1 / (1 + np.exp(-evidence))
+    flipped = np.arange(300) % 25 == 7
+    rows = LabelledTexts(["a"] * 300, None, [("f.csv", line) for line in range(300)])
+    both = np.stack([1 - spam, spam], 1)
+    said = Judged(rows, both, both.argmax(1), np.where(flipped, 1 - truth, truth))
+    write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam"))
+    lines = table(tmp_path / "mistakes.csv")
+    suspects = {int(line["line"]) for line in lines if line["suspected_label_error"] == "yes"}
+    easy = set(np.flatnonzero(flipped & ~hard))
+    assert len(suspects - set(np.flatnonzero(flipped))) <= 1
+    assert len(suspects & easy) >= 0.7 * len(easy)
+    assert len(suspects) < 0.4 * len(lines)
+
+
+def test_a_model_that_knows_only_the_frequencies_suspects_nothing(tmp_path):
+    ham = np.random.default_rng(0).normal(0.8, 0.01, 200)
+    rows = LabelledTexts(["a"] * 200, None, [("f.csv", line) for line in range(200)])
+    said = Judged(rows, np.stack([ham, 1 - ham], 1), np.zeros(200, int), (np.arange(200) % 5 == 0).astype(int))
+    assert write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam")).endswith(
+        "40, 0 of them suspected label errors"
+    )
 
 
 def test_groups_of_rows(tmp_path):

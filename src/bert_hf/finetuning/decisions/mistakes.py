@@ -23,21 +23,23 @@ class Judged(NamedTuple):
 def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str]) -> str:
     """Write every wrong prediction, the most probable first; return a sentence on them.
 
-    A label is suspected where the predicted class is at least as probable as it is, on average, for the rows that
-    have it as their label (confident learning: Northcutt et al. 2021, section 3.1); never where no row has it.
+    A label is suspected where the model, which was not fitted to these rows, is at least as sure of another class as
+    it is on average when it predicts that class, and knows more than the classes' frequencies: the label is at most
+    half as probable as it is frequent. (Northcutt et al. 2021 average over the rows with that label:
+    where many of them are predicted wrongly, the average is low and nearly every mistake is suspected.)
     """
     lines = []
     for part, (rows, probabilities, predictions, targets) in parts.items():
-        one_hot = np.eye(len(labels))[targets]
-        never = np.full(len(labels), np.inf)
-        averages = np.divide((probabilities * one_hot).sum(0), one_hot.sum(0), never, where=one_hot.any(0))
+        scores = probabilities[np.arange(len(rows)), predictions]
+        frequencies = np.bincount(targets, minlength=len(labels)) / len(rows)
+        usual = {said: scores[predictions == said].mean() for said in np.unique(predictions)}
         texts = rows.joined()
         for row in np.flatnonzero(predictions != targets):
-            said = predictions[row]
-            score = probabilities[row, said]
-            suspected = "yes" if score >= averages[said] else "no"
-            names = [labels[targets[row]], labels[said]]
-            lines.append([part, *rows.places[row], *names, f"{score:.4f}", suspected, texts[row]])
+            label, said = targets[row], predictions[row]
+            unlikely = probabilities[row, label] <= frequencies[label] / 2
+            suspected = "yes" if unlikely and scores[row] >= usual[said] else "no"
+            names = [labels[label], labels[said]]
+            lines.append([part, *rows.places[row], *names, f"{scores[row]:.4f}", suspected, texts[row]])
 
     header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
     _write(path, header, sorted(lines, key=lambda line: line[5], reverse=True))

@@ -218,6 +218,8 @@ class ClassificationTask(Task):
         if rows.slices:
             slices[str(rows.columns.slice)] = rows.slices
         mistakes.write_slices(folder / "slices.csv", judged[part], slices)
+        if self.task_args.validates_on_training_rows and part != "validation":
+            judged.pop("validation", None)  # the model was fitted to them
         findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
         return list(filter(None, [*findings, drift]))
 
