@@ -8,8 +8,11 @@ import transformers
 from datasets import Dataset
 from tiny import tiny_config, tiny_tokenizer
 
+from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments, TaskArguments, TokenClassificationArguments
+from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.predict import load_predictor
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
@@ -97,6 +100,20 @@ def test_other_classes_and_kinds_get_a_new_head_and_a_line(tmp_path, capsys, kin
     )
     assert network.classifier.weight.std() < 0.04
     assert "incompatible" not in capsys.readouterr().err  # as transformers warns
+
+
+def test_evaluate_names_outputs_without_names(tmp_path):
+    save(tmp_path, names=("LABEL_0", "LABEL_1"))
+    rows = [Row(row, "rows.jsonl") for row in TEXTS]
+    with pytest.raises(InputError, match="have no names: LABEL_0, LABEL_1; name them in this order: --class_names"):
+        load_predictor(tmp_path, tiny_tokenizer()).evaluate(rows)
+    with pytest.raises(InputError, match="3 names, the model has 2 classes"):
+        load_predictor(tmp_path, tiny_tokenizer(), class_names=["a", "b", "c"])
+    accuracies = [
+        load_predictor(tmp_path, tiny_tokenizer(), class_names=names).evaluate(rows)[0]["accuracy"]
+        for names in (["a", "b"], ["b", "a"])
+    ]
+    assert sum(accuracies) == 1
 
 
 def test_a_network_in_memory_keeps_its_order(tmp_path):

@@ -43,6 +43,9 @@ class EvaluationArguments(PredictorArguments):
 
     output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
     label_column: str | None = option(None, "Column of the label. Default: as in training, or a usual name.")
+    class_names: list[str] | None = option(
+        None, "Names of the model's classes by their numbers, where it calls them LABEL_0, LABEL_1, …", common=False
+    )
     metric_name: list[str] | None = option(
         None, "Further metrics of the evaluate library: folder or script, or a Hub id, whose code is then run."
     )

@@ -36,6 +36,8 @@ _COUNTERPARTS = {
     "evaluation_strategy": "eval_strategy",
     "max_predict_samples": "max_eval_samples",
     "task_name": "task",
+    "model_type": "config_name",
+    "config_overrides": "config_name",
     "do_regression": "problem_type",
     "no_cuda": "use_cpu",
     "per_gpu_train_batch_size": "per_device_train_batch_size",

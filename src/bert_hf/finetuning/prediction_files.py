@@ -40,7 +40,7 @@ def check_files(args: PredictorArguments) -> Iterator[str]:
 
 def load(args: PredictorArguments) -> Predictor:
     """Load the model, with the options that replace what its training recorded."""
-    names = ("text_column", "text_pair_column", "label_column", "long_texts", "separator", "bf16")
+    names = ("text_column", "text_pair_column", "label_column", "class_names", "long_texts", "separator", "bf16")
     return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification
 from bert_hf.console import logger
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts, numbered_outputs
@@ -82,7 +83,13 @@ class ClassificationHead(Head):
         if self.is_new:
             asked = self.given.get("label_separator") or self.given.get("label_columns")
             self.problem_type = MULTIPLE if asked else self.given.get("problem_type")
-            self.labels = tuple(self.given.get("class_names") or ())
+        if names := tuple(self.given.get("class_names") or ()):
+            if not self.is_new and len(names) != len(self.labels):
+                what = f"{len(names)} names, the model has {len(self.labels)} classes"
+                raise InputError(
+                    what, where="--class_names", remedy=f"name them in the order {', '.join(self.labels)}"
+                )
+            self.labels = names
 
     @property
     def regression(self) -> bool:
@@ -159,7 +166,11 @@ class ClassificationHead(Head):
         if not self.labels:
             training_labels = parts["train"].class_names()
             self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
+        unnamed = self.labels == tuple(numbered_outputs(len(self.labels))["label2id"])
         for rows in parts.values():
+            if unnamed and set(self.labels).isdisjoint(name for own in rows.labels or () for name in names_of(own)):
+                what = f"the model's classes have no names: {', '.join(self.labels)}"
+                raise InputError(what, where=rows.file(), remedy="name them in this order: --class_names")
             rows.check_labels(self.labels)
 
     def describe_rows(self, rows: LabelledTexts) -> str:
