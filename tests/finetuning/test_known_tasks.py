@@ -5,9 +5,13 @@ import lzma
 
 import numpy as np
 import pytest
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForSequenceClassification
 
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
+from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 
@@ -253,6 +257,19 @@ def test_submission_files(tmp_path, task, part, predictions, name, column):
     rows = [f"{index}\t{value}" for index, value in enumerate(column)]
     assert path.read_bytes().decode() == "\n".join(["index\tprediction", *rows]) + "\n"
     assert [file.name for file in path.parent.iterdir()] == [name]
+
+
+def test_a_submission_has_the_benchmarks_classes_in_any_order_of_the_checkpoint(tmp_path):
+    train = f"{_INFERENCE}\tlabel\n0\tA cat.\tA dog.\tentailment\n1\tNo.\tYes.\tnot_entailment\n"
+    folder = write(tmp_path / "rte", "rte", train=train)
+    names = {0: "not_entailment", 1: "entailment"}
+    config = tiny_config(id2label=names, label2id={name: number for number, name in names.items()})
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "bert")
+    task_args = ClassificationArguments(str(tmp_path / "bert"), task="rte", data_dir=folder, max_seq_length=16)
+    task = ClassificationTask(task_args, tiny_tokenizer())
+    assert task.head.labels == tuple(names.values())
+    task.write_predictions(tmp_path, "test", np.array([[0.0, 1.0]] * len(task.parts["test"])))
+    assert "0\tentailment\n" in (tmp_path / "submission/RTE.tsv").read_text()
 
 
 def test_predictions_name_the_place_of_their_row(tmp_path):

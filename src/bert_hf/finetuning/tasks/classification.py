@@ -268,11 +268,14 @@ class ClassificationTask(Task):
             values = predicted_classes(logits, self.head.threshold)
             shown = [labels[number] for number in values]
 
-        # A submission has all test rows of the benchmark, and its classes
+        # A submission has all test rows of the benchmark, and its classes, in their order
         drawn = len(logits) == self.task_args.max_eval_samples
         known = None if drawn else TASKS.get(self.task_args.task or "")
-        if known and part in known.submissions and labels in (known.labels, tuple("012"[: len(known.labels)])):
-            write_submission(folder, str(self.task_args.task), part, values)
+        orders = [known.labels, tuple("012"[: len(known.labels)])] if known and part in known.submissions else []
+        order = next((names for names in orders if sorted(names) == sorted(labels)), None)
+        if order is not None:
+            numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
+            write_submission(folder, str(self.task_args.task), part, numbers)
         else:
             write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
