@@ -223,7 +223,7 @@ def test_the_baseline_is_the_most_frequent_position(task, tmp_path):
     labels = [row.label for row in task.parts["train"]]
     frequent = max(range(4), key=labels.count)
     expected = np.mean([row.label == frequent for row in task.parts["test"]])
-    assert task.baselines() == {"baseline_accuracy": expected}
+    assert task.baselines() == {"baseline_majority_accuracy": expected}
 
 
 def test_predictions_name_the_choice(task, tmp_path):

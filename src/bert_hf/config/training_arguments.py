@@ -89,7 +89,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         check_supported(self)
         check_ranges(self)
 
-        actions = self._actions()  # the stock class sets do_eval
+        actions = self._chosen_actions()  # the stock class sets do_eval
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
@@ -129,8 +129,8 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         if changed or batches.gradient_accumulation_kwargs:
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
-    def _actions(self) -> dict[str, bool]:
-        """Resolve --do_train, --do_eval and --do_predict."""
+    def _chosen_actions(self) -> dict[str, bool]:
+        """Return --do_train, --do_eval and --do_predict; if none is given, a run does all three."""
         others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
         train = not any(others.values()) if self.do_train is None else self.do_train
         default = train or not any(others.values())

@@ -13,7 +13,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 
 
 def count_labels(labels: Tensor) -> Tensor:
-    """Return (B,) the labels that each input is trained on: classes but `IGNORE_INDEX`, or numbers but NaN."""
+    """Return (B,) how many labels of each input count: classes other than `IGNORE_INDEX`, numbers other than NaN."""
     has_label = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
     return has_label.reshape(len(labels), -1).sum(1)
 

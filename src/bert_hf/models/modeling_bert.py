@@ -214,7 +214,9 @@ def _run_layer(layer: nn.Module, *inputs, **options) -> Tensor:
 
 
 class BertEncoder(nn.Module):
-    compiled_layer: Callable | None = None  # `_run_layer`, compiled, for training; one graph serves all but the last
+    compiled_layer: Callable | None = (
+        None  # `_run_layer` for training: one graph for the last layer, one for the others
+    )
 
     def __init__(self, config: BertConfig):
         super().__init__()

@@ -111,7 +111,7 @@ class ClassificationHead(Head):
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         """Yield the rows of a table, or the texts of a folder or of plain text files.
 
-        A file is one row in a folder, and where the model was trained on a folder; else each line of it.
+        If `path` is a folder, or the model was trained on one, each text file is a row; otherwise each line is.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
         like = self._names if self.is_new else ()

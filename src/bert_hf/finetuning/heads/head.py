@@ -184,7 +184,7 @@ class Head(ABC):
         return network(**{name: values for name, values in batch.items() if name not in others})
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
-        """Return (B,) the sum of the losses of each feature's labels (see `losses.py`): by default of classes.
+        """Return (B,) for each feature the sum of the losses of its labels; by default the cross-entropy of classes.
 
         Args:
             inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …

@@ -242,11 +242,13 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
 
     path = Path(folder) / SUBMISSION / data.submissions[part]
     path.parent.mkdir(exist_ok=True)
-    write_numbered(path, values)
+    write_numbered_predictions(path, values)
     return path
 
 
-def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str, int | None]] = ()) -> None:
+def write_numbered_predictions(
+    path: Path, values: Iterable[str], places: Sequence[tuple[str, int | None]] = ()
+) -> None:
     """Write one prediction per line, with its number from 0, below a header.
 
     Args:

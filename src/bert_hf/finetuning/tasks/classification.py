@@ -34,7 +34,7 @@ from bert_hf.finetuning.rows.known_tasks import (
     TASKS,
     order_labels,
     read_task_folder,
-    write_numbered,
+    write_numbered_predictions,
     write_submission,
 )
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
@@ -277,7 +277,7 @@ class ClassificationTask(Task):
             numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
             write_submission(folder, str(self.task_args.task), part, numbers)
         else:
-            write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
+            write_numbered_predictions(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
     # ---- identity, card, report
 

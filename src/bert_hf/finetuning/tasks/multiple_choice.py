@@ -73,4 +73,4 @@ print(choices[logits.argmax()])'''
         if not labels:
             return {}
         counts = np.bincount([row.label for row in self.parts["train"] if row.label is not None])
-        return {"baseline_accuracy": float(np.mean(np.array(labels) == counts.argmax()))}
+        return {"baseline_majority_accuracy": float(np.mean(np.array(labels) == counts.argmax()))}
