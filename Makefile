@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install pretrain spam test test-slow gpu faults cluster coverage lint format types hooks docs docs-links package test-newest test-lowest clean
+.PHONY: help install pretrain spam demo test test-slow gpu faults cluster coverage lint format types hooks docs docs-links package test-newest test-lowest clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -37,6 +37,13 @@ spam: pretrain  ## fine-tune that checkpoint on a small set of messages; compare
 	$(BIN)/python recipes/study.py --output_dir runs/spam-study --folds_dir runs/spam-folds --seeds 1 \
 		--models pretrained=runs/pretrain-default random=runs/pretrain-default:from_scratch \
 		--config configs/finetune/spam-messages.yaml
+
+.venv/demo: .venv/runtime
+	$(PIP) -e ".[demo]"
+	touch $@
+
+demo: .venv/demo pretrain  ## open that checkpoint in the browser: it predicts while you type
+	$(BIN)/bert-hf demo runs/pretrain-default
 
 test: .venv/installed  ## run the tests
 	$(TESTS)

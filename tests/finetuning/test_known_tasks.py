@@ -10,6 +10,7 @@ from transformers import BertForSequenceClassification
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
@@ -192,6 +193,14 @@ def test_wrong_folders(tmp_path):
 
 
 # ---- tasks
+
+
+def test_a_model_of_a_benchmark_s_folder_records_that_it_reads_pairs(tmp_path):
+    """Else `predict` would read only the first text."""
+    write(tmp_path, "qqp")
+    task = ClassificationTask(ClassificationArguments(task="qqp", data_dir=str(tmp_path)), None)
+    recorded = task.head.record()[TRAINED_ON]
+    assert (recorded["text_column"], recorded["text_pair_column"]) == ("question1", "question2")
 
 
 def test_the_nine_tasks_of_the_benchmark():

@@ -52,6 +52,14 @@ class EvaluationArguments(PredictorArguments):
 
 
 @dataclass
+class DemoArguments:
+    """Demo."""
+
+    model_name_or_path: str | None = option(None, "Finished model, as the first word: folder or Hub id.")
+    host: str = option("127.0.0.1", "Address to serve at; 0.0.0.0: other machines reach it, too.")
+
+
+@dataclass
 class ExportArguments:
     """Export."""
 

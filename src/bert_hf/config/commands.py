@@ -14,6 +14,7 @@ from bert_hf.config.arguments import (
 )
 from bert_hf.config.checkpoint_arguments import (
     ConversionArguments,
+    DemoArguments,
     EvaluationArguments,
     ExportArguments,
     PredictionArguments,
@@ -58,6 +59,7 @@ COMMANDS = {
     "choose": Command("finetune_multiple_choice", (TaskArguments, FineTuningOptions), trains=True),
     "predict": Command("predict", (PredictionArguments,)),
     "evaluate": Command("evaluate", (EvaluationArguments,)),
+    "demo": Command("demo", (DemoArguments,)),
     "probe": Command("probe", (ProbeArguments, OutputArguments)),
     "study": Command("study", (StudyArguments,), _FINETUNING),
     "split": Command("split", (SplitArguments, OutputArguments)),

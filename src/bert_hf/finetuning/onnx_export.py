@@ -1,6 +1,5 @@
 """Exports a finished model to ONNX, and compares the exported network with the original before anything is kept."""
 
-import importlib.util
 import logging
 import shutil
 import tempfile
@@ -19,16 +18,15 @@ from bert_hf.config.files import check_writable
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import write_input_length
+from bert_hf.training.command import check_installed
 
 ONNX = "model.onnx"
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the extra `onnx`
 _TOLERANCE = 1e-5  # times max(1, max|logit|)
 
 
 def check_export(export_args: ExportArguments) -> Iterator[str]:
     """Check the installed packages and the output folder."""
-    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        raise InputError(f"not installed: {', '.join(missing)}", remedy="pip install 'bert-hf[onnx]'")
+    check_installed("onnx", "onnx", "onnxscript", "onnxruntime")
     yield check_writable(str(export_args.output_dir))
 
 

@@ -37,12 +37,14 @@ class Predictor:
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """Return the new columns of each row."""
-        if not rows:
-            return []
+        return self.head.added_columns(*self.predictions(rows)) if rows else []
+
+    def predictions(self, rows: Sequence[Row]) -> tuple[Any, Any]:
+        """Return the rows, as the head reads them, and their predictions (see `Head.decode`)."""
         read = self.head.read(rows, "ignored")
         encoded = self.head.encode(read)
         kept, _ = self._run(encoded.features)
-        return self.head.added_columns(read, self.head.decode(read, encoded, kept))
+        return read, self.head.decode(read, encoded, kept)
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
         """Return the metrics of labelled rows, with the `further` ones, and a text: rows, table of classes."""

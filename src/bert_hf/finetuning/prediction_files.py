@@ -84,7 +84,7 @@ def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[d
         added = predictor(window)[place]
         names = _names(added[0], own)
         yield [
-            row.values | {names[name]: _rounded(value) for name, value in columns.items()}
+            row.values | {names[name]: rounded(value) for name, value in columns.items()}
             for row, columns in zip(own, added, strict=True)
         ]
     if empty := predictor.head.empty_rows:
@@ -100,13 +100,13 @@ def _names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
     return names
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """Return numbers with the seven digits of float32."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return {name: _rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [rounded(each) for each in value]
+    return {name: rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _windows(rows: Iterable) -> Iterator[list]:

@@ -189,6 +189,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 trainer.save_metrics(name, values, combined=False)
     else:
         trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
+        run.write_examples(task.examples(judged))
         card = card_of(task, args, tested=tested)
         run.finish(trainer, trained.metrics, card=card, metrics=metrics, baselines=baselines)
     if args.process_index == 0:
@@ -197,7 +198,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
-            lines.append(f"next: {next_command('predict', str(args.output_dir), 'NEW.csv', '--output', 'OUT.csv')}")
+            lines.append(f"next: {next_command('demo', str(args.output_dir))}")
         print("\n".join(line for line in lines if line), flush=True)
 
 

@@ -1,7 +1,5 @@
 """Reports on a pre-training run: banner, corpus report, held-out metrics before and after, summary, model card."""
 
-import json
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +18,7 @@ from bert_hf.data.text.tokenization import backend
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.pretraining.examples import perplexity, pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
-from bert_hf.training.command import command_line, program
+from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.evaluate_only import evaluation_run
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
@@ -101,7 +99,9 @@ class PreTrainingReport(TrainerCallback):
         trainer: Any = self.trainer
         args, tokenizer = trainer.args, trainer.processing_class
         card = pretraining_card(args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus)
-        card.example = masked_sentence(trainer.eval_dataset, tokenizer)
+        sentences = masked_sentences(trainer.eval_dataset, tokenizer)
+        card.example = sentences[0]
+        self.run.write_examples([[text] for text in sentences])
         self.run.finish(
             trainer,
             trained,
@@ -113,10 +113,8 @@ class PreTrainingReport(TrainerCallback):
         if args.process_index == 0:
             report_heldout("after", after, self.baselines, trainer.long_eval_dataset)
             print(trained_line(trainer.state.global_step, trained) + _change(trainer.state.log_history, after))
-            print(f"checkpoint: {self.run.folder}", *card.limits, sep="\n", flush=True)
-            model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(self.run.folder), card.example))
-            code = f'print(*pipeline("fill-mask", {model})({sentence}), sep="\\n")'
-            print("next:", shlex.join([program("python"), "-c", f"from transformers import pipeline; {code}"]))
+            print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
+            print(f"next: {next_command('demo', self.run.folder)}", flush=True)
 
 
 def evaluate_only(
@@ -139,17 +137,22 @@ def evaluate_only(
     logger.info(f"held out: {format_metrics(metrics)}")
 
 
-def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a sentence of the first held-out document, of about 20 tokens if possible, its longest as [MASK]."""
-    window, _ = examples.plan(0, 0)
-    start, end = window.document_starts[0], window.document_ends[0]
-    lengths = np.diff(window.token_offsets[start : end + 1])
-    sentence = start + np.minimum(lengths, 20).argmax()
+def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return a sentence of each of the first held-out documents.
 
-    ids = window.ids(sentence, sentence + 1)[:32].tolist()
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    ids[pieces.index(max(pieces, key=len))] = tokenizer.mask_token_id
-    return str(tokenizer.decode(ids))
+    It has 20 or more tokens if possible, and its longest token is [MASK].
+    """
+    window, _ = examples.plan(0, 0)
+    sentences = []
+    for start, end in zip(window.document_starts[:4], window.document_ends[:4], strict=True):
+        lengths = np.diff(window.token_offsets[start : end + 1])
+        sentence = start + np.minimum(lengths, 20).argmax()
+
+        ids = window.ids(sentence, sentence + 1)[:32].tolist()
+        pieces = tokenizer.convert_ids_to_tokens(ids)
+        ids[pieces.index(max(pieces, key=len))] = tokenizer.mask_token_id
+        sentences.append(str(tokenizer.decode(ids)))
+    return sentences
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:

@@ -7,11 +7,12 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from bert_hf.config.hardware import was_launched
 from bert_hf.config.package_files import COMMAND_VARIABLE
-from bert_hf.errors import one_line_errors
+from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock
 from bert_hf.training.preemption import explain_start, handle_signals
 
@@ -41,6 +42,13 @@ def command_line() -> str:
 def next_command(name: str, *words: str | Path) -> str:
     """Return a command of `bert-hf` that can be pasted into the shell."""
     return shlex.join([program("bert-hf"), name, *map(str, words)])
+
+
+def check_installed(extra: str, *packages: str) -> None:
+    """Check that the packages of an extra are installed."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        remedy = f"{program('pip')} install 'bert-hf[{extra}]'"
+        raise InputError(f"not installed: {', '.join(missing)}", remedy=remedy)
 
 
 def program(name: str) -> str:

@@ -40,6 +40,7 @@ from bert_hf.training.publishing.curves import write_curves
 from bert_hf.training.publishing.push import push
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
+EXAMPLES = "examples.json"  # texts that were held out, for the demo; they are not pushed
 _RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
 _LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
 
@@ -115,6 +116,12 @@ class Run:
                 status = path.stat()
                 found[str(name)] = (status.st_ino, status.st_mtime_ns, status.st_size)
         return found
+
+    def write_examples(self, rows: list[list[str]]) -> None:
+        """Write the texts of some held-out rows, with which the demo begins."""
+        with self.writing() as folder:
+            if self.writes:
+                write_durably(folder / EXAMPLES, json.dumps(rows, ensure_ascii=False) + "\n")
 
     def remove(self) -> None:
         """Remove the checkpoints and files that the run wrote, its record last."""

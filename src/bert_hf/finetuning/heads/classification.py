@@ -21,6 +21,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts, numbered_outputs
+from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.losses import binary_cross_entropies, cross_entropies, squared_errors
 from bert_hf.finetuning.metrics.classification import (
     CLASSIFICATION,
@@ -324,6 +325,22 @@ class ClassificationHead(Head):
             return label_table(targets, predicted_labels(predictions, self.threshold), self.labels)
         return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
 
+    # ---- the demo
+
+    def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:
+        return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]
+
+    def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: np.ndarray) -> str:
+        """Return a bar for each label, and thresholds; of a regression the number."""
+        [added] = self.added_columns(rows, predictions)
+        if self.regression:
+            return super().picture(texts, rows, predictions)
+        if self.several_labels:
+            thresholds = dict(zip(self.labels, self.threshold or [0.5] * len(self.labels), strict=True))
+            return bars(added["scores"], added["labels"], thresholds)
+        scores = dict(zip(self.labels, softmax(predictions[0]).tolist(), strict=True))
+        return bars(scores, [added["label"]], {self.labels[1]: self.threshold} if self.threshold else None)
+
     # ---- what the configuration records
 
     def record(self) -> dict[str, Any]:
@@ -354,6 +371,8 @@ class ClassificationHead(Head):
         if self.regression:
             self.labels = ()
         self.threshold = getattr(config, "decision_threshold", None)
+        columns = (self.trained.get("text_column") or "text", self.trained.get("text_pair_column"))
+        self.demo_columns = tuple(filter(None, columns))
         self.whole_files = bool(self.trained.get("whole_files"))
         self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
         self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}

@@ -12,8 +12,10 @@ from transformers import AutoModelForMaskedLM
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
+from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
 
+_WORDS = 5  # that the demo shows for a mask
 _NONE = -100  # fills up the masks of texts that have fewer
 
 
@@ -61,21 +63,32 @@ class FillMaskHead(Head):
         return model.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
-        """Return (B, masks) ids and probabilities of the likeliest words."""
+        """Return (B, masks, W) ids and probabilities of the W likeliest words, the likeliest first."""
         counts = (inputs["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
-        scores, ids = outputs.float().softmax(-1).max(-1)
+        scores, ids = outputs.float().softmax(-1).topk(min(_WORDS, outputs.shape[-1]))
         return tuple(pad_sequence(each.split(counts), True, _NONE) for each in (ids, scores))
 
     def decode(self, rows: LabelledTexts, encoded: Features, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return (masks,) ids and probabilities of each text."""
+        """Return (masks, W) ids and probabilities of each text."""
         ids, scores = kept
-        return [(own[own != _NONE], score[own != _NONE]) for own, score in zip(ids, scores, strict=True)]
+        masks = ids[..., 0] != _NONE
+        return [(own[mask], score[mask]) for own, score, mask in zip(ids, scores, masks, strict=True)]
 
     def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
         return [
-            {"words": self.tokenizer.convert_ids_to_tokens(ids.tolist()), "scores": scores.tolist()}
+            {"words": self.tokenizer.convert_ids_to_tokens(ids[:, 0].tolist()), "scores": scores[:, 0].tolist()}
             for ids, scores in predictions
         ]
+
+    # ---- the demo
+
+    def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: list) -> str:
+        """Return bars of the likeliest words, mask by mask."""
+        pictures = []
+        for ids, scores in zip(*predictions[0], strict=True):
+            words = self.tokenizer.convert_ids_to_tokens(ids.tolist())
+            pictures.append(bars(dict(zip(words, scores.tolist(), strict=True)), words[:1]))
+        return "".join(pictures) or f"Write {self.tokenizer.mask_token} in place of a word."
 
     # ---- metrics: those of pre-training
 

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import datasets
@@ -74,6 +75,7 @@ class Head(ABC):
     option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
     own_metric: ClassVar[str]  # class in `metrics/evaluated.py`
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
+    demo_columns: tuple[str, ...] = ("text",)  # of a row, whose texts the demo asks for
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase | None, given: Mapping[str, Any] | None = None, config: Any = None
@@ -256,6 +258,17 @@ class Head(ABC):
     def table(self, rows: Rows, predictions: Any) -> str:
         """Return a table of the classes for the console; "" if there is none."""
         return ""
+
+    # ---- the demo
+
+    def demo_texts(self, rows: Rows, number: int) -> list[str]:
+        """Return the texts of a row, one for each of `demo_columns`."""
+        return [rows.texts[number]]
+
+    def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
+        """Return the prediction of one row as HTML (`pictures.py`), by its texts, too; by default its first column."""
+        value = next(iter(self.added_columns(rows, predictions)[0].values()))
+        return f"<h1>{escape(f'{value:.4f}' if isinstance(value, float) else str(value))}</h1>"
 
     # ---- what the configuration records
 

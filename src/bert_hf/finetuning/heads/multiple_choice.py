@@ -3,7 +3,7 @@
 Devlin et al. 2019, section 4.4. Shapes: B rows of a batch, C choices of a row, L tokens of the longest choice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -19,6 +19,7 @@ from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.long_texts import token_ids
 from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
+from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
 
@@ -33,6 +34,7 @@ class MultipleChoiceHead(Head):
     pipeline_tag = "multiple-choice"
     own_metric = "MultipleChoice"
     extra_columns = ("choices",)
+    demo_columns = ("context", "question", "choices")
 
     # ---- rows
 
@@ -82,6 +84,17 @@ class MultipleChoiceHead(Head):
     def added_columns(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> list[dict[str, Any]]:
         scores = [softmax(own) for own in predictions]
         return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
+
+    # ---- the demo
+
+    def demo_texts(self, rows: Sequence[ChoiceRow], number: int) -> list[str]:
+        return [rows[number].context, rows[number].question, "\n".join(rows[number].choices)]
+
+    def picture(self, texts: Mapping[str, str], rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
+        """Return a bar for each choice."""
+        names = [f"{number}: {choice}" for number, choice in enumerate(rows[0].choices)]
+        scores = softmax(predictions[0]).tolist()
+        return bars(dict(zip(names, scores, strict=True)), [names[predictions[0].argmax()]])
 
     # ---- metrics
 

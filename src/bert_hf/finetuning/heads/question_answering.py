@@ -1,6 +1,6 @@
 """Answers to questions: the start and the end of an answer in a context (Devlin et al. 2019, sections 4.2 and 4.3)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
 from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, WindowShape, make_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
+from bert_hf.finetuning.heads.pictures import bars, marked
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.rows.questions import Question, question_rows, questions_of_rows
 
@@ -31,6 +32,7 @@ class QuestionAnsweringHead(Head):
     pipeline_tag = "question-answering"
     own_metric = "QuestionAnswering"
     extra_columns = ("in_context", "limits")
+    demo_columns = ("question", "context")
     option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
 
     @property
@@ -88,6 +90,19 @@ class QuestionAnsweringHead(Head):
             score = dict(prediction.ranked(with_null=self.threshold is not None))[span]
             added.append({"answer": span.text, "score": score})
         return added
+
+    # ---- the demo
+
+    def demo_texts(self, rows: list[Question], number: int) -> list[str]:
+        return [rows[number].question, rows[number].context]
+
+    def picture(self, texts: Mapping[str, str], rows: list[Question], predictions: list[Prediction]) -> str:
+        """Return the context with the answer marked, and its score."""
+        [added], [prediction] = self.added_columns(rows, predictions), predictions
+        if not added["answer"]:
+            return marked(texts["context"], []) + bars({"no answer": added["score"]}, ["no answer"])
+        answer = {added["answer"]: added["score"]}
+        return marked(texts["context"], [(*prediction.spans[0][1:3], "")]) + bars(answer, answer)
 
     # ---- metrics
 

@@ -22,8 +22,9 @@ from bert_hf.finetuning.features.word_windows import (
     tokenize_words,
 )
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
+from bert_hf.finetuning.heads.pictures import marked
 from bert_hf.finetuning.losses import IGNORE_INDEX
-from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, have_entities, tagging_table
+from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, have_entities, split_tag, tagging_table
 from bert_hf.finetuning.rows.tagged_sentences import (
     TaggedSentences,
     check_labels,
@@ -143,6 +144,17 @@ class TokenClassificationHead(Head):
                 ]
                 added[-1] |= {"entities": own}
         return added
+
+    # ---- the demo
+
+    def demo_texts(self, rows: TaggedSentences, number: int) -> list[str]:
+        return [" ".join(rows.words[number])]
+
+    def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
+        """Return the text with its entities marked."""
+        found = self.added_columns(rows, predictions)[0].get("entities", [])
+        kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
+        return marked(texts["text"], [(each["start"], each["end"], each["label"]) for each in found], kinds)
 
     # ---- metrics
 

@@ -37,7 +37,7 @@ from bert_hf.finetuning.rows.known_tasks import (
     write_numbered_predictions,
     write_submission,
 )
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of, without_empty
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
@@ -80,6 +80,7 @@ class ClassificationTask(Task):
         task_args, head = self.task_args, self.head
         source = self.source(task_args)
         if task_args.data_dir is not None:
+            head.columns_read = Columns(*TASKS[str(task_args.task)].columns)  # predictions ask for these
             return {
                 part: rows.with_names(task_args.class_names or ())
                 for part, rows in read_task_folder(str(task_args.task), task_args.data_dir).items()

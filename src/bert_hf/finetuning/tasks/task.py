@@ -226,6 +226,12 @@ class Task:
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         """Write the predictions of a part into a folder, in the order of its rows."""
 
+    def examples(self, part: str, most: int = 5) -> list[list[str]]:
+        """Return the texts of some rows for the demo, those of different classes first."""
+        rows = self.parts[part]
+        numbers = [*np.unique(self.strata(rows), return_index=True)[1].tolist(), *range(min(most, len(rows)))]
+        return [self.head.demo_texts(rows, number) for number in list(dict.fromkeys(numbers))[:most]]
+
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:

@@ -1,0 +1,65 @@
+"""Shows a finished model in the browser: a Gradio app that predicts while one types. Needs the extra `demo`."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_hf.config.checkpoint_arguments import DemoArguments
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.heads.pictures import STYLE
+from bert_hf.finetuning.predict import Predictor, load_predictor
+from bert_hf.finetuning.prediction_files import rounded
+from bert_hf.training.command import check_installed
+from bert_hf.training.run import EXAMPLES
+
+
+def check_demo(demo_args: DemoArguments) -> Iterator[str]:
+    """Check that Gradio is installed."""
+    check_installed("demo", "gradio")
+    yield "gradio: installed"
+
+
+def make_demo(where: str | Path) -> Any:
+    """Return the Gradio app (`gradio.Blocks`) of a finished model: folder or Hub id. It sends and records nothing."""
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
+    import gradio as gr  # pyright: ignore[reportMissingImports]
+
+    predictor = load_predictor(where)
+    columns, length = predictor.head.demo_columns, predictor.head.length
+    name, examples = Path(where).name, Path(where, EXAMPLES)
+    rows = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
+
+    with gr.Blocks(title=name) as app:
+        gr.Markdown(f"## {name}\n{type(predictor.model).__name__}, at most {length:,} tokens")
+        with gr.Row():
+            with gr.Column():
+                texts = rows[0] if rows else [""] * len(columns)
+                boxes = [gr.Textbox(text, label=column, lines=2) for text, column in zip(texts, columns, strict=True)]
+            with gr.Column():
+                picture = gr.HTML(css_template=STYLE, container=True, padding=True, min_height=100)
+                line = gr.Textbox(label="as bert-hf predict writes it", max_lines=4)
+        if rows:
+            gr.Examples(rows, boxes, label="held out of the training")
+
+        events = [app.load, *(box.change for box in boxes)]
+        how = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
+        gr.on(events, lambda *texts: show(predictor, *texts), boxes, [picture, line], **how)
+    return app
+
+
+def show(predictor: Predictor, *texts: str) -> tuple[str, str]:
+    """Return the prediction for the texts of a row as a picture and as JSON. Of `choices` each line is one."""
+    head = predictor.head
+    by_column = dict(zip(head.demo_columns, texts, strict=True))
+    row = {name: text.splitlines() if name == "choices" else text for name, text in by_column.items()}
+    if not any(map(str.strip, texts)):
+        return "", ""
+    try:
+        read, predictions = predictor.predictions([Row(row, "the row")])
+    except InputError as error:  # such as one choice only
+        return error.what, ""
+    [added] = head.added_columns(read, predictions)
+    return head.picture(by_column, read, predictions), json.dumps(rounded(added), ensure_ascii=False)

@@ -1,0 +1,46 @@
+"""Draws a prediction as HTML, for the demo: a bar for each score, or parts of a text that are marked."""
+
+from collections.abc import Collection, Iterable, Mapping
+from html import escape
+
+MOST_BARS = 10  # of more classes, those with the highest scores
+
+# The variables are those of Gradio's themes, light and dark
+STYLE = """
+.bars { display: grid; grid-template-columns: minmax(5em, auto) 1fr 4em; gap: 0.6em 1em; align-items: center }
+.bars ~ .bars { margin-top: 1em; padding-top: 1em; border-top: 1px solid var(--border-color-primary) }
+.bars b { font: inherit; font-weight: 600 }
+.bars i { height: 1.2em; border-radius: 3px; background:
+    linear-gradient(var(--body-text-color) 0 0) var(--threshold, -9px) 0 / 2px 100% no-repeat,
+    linear-gradient(var(--color-accent) 0 0) 0 0 / var(--score) 100% no-repeat, var(--border-color-primary) }
+.text { white-space: pre-wrap; line-height: 2.2 }
+mark { background: hsl(var(--hue) 75% 50% / 0.3); color: inherit; border-radius: 3px; padding: 0.2em 0.3em }
+"""
+
+
+def bars(
+    scores: Mapping[str, float], chosen: Collection[str] = (), thresholds: Mapping[str, float] | None = None
+) -> str:
+    """Return a bar for each score; the chosen names are bold, and a line in a bar marks its threshold."""
+    names = sorted(scores, key=lambda name: -scores[name])[:MOST_BARS] if len(scores) > MOST_BARS else scores
+    cells = []
+    for name in names:
+        tag = "b" if name in chosen else "span"
+        style = f"--score: {scores[name]:.2%}"
+        note = ""
+        if thresholds and name in thresholds:
+            style += f"; --threshold: {thresholds[name]:.2%}"
+            note = f"<small>from {thresholds[name]:.4f} on</small>"
+        cells.append(f'<{tag}>{escape(name)} {note}</{tag}><i style="{style}"></i><{tag}>{scores[name]:.4f}</{tag}>')
+    return f'<div class="bars">{"".join(cells)}</div>'
+
+
+def marked(text: str, parts: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
+    """Return a text with marked parts, given as (begin, end, label); each of the `labels` has a colour of its own."""
+    pieces, done = [], 0
+    for begin, end, label in parts:
+        hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210
+        name = f" <small>{escape(label)}</small>" if label else ""
+        pieces.append(f'{escape(text[done:begin])}<mark style="--hue: {hue}">{escape(text[begin:end])}{name}</mark>')
+        done = end
+    return f'<p class="text">{"".join(pieces)}{escape(text[done:])}</p>'

@@ -1,0 +1,179 @@
+"""The demo shows what `predict` returns: its pictures, and the app in a browser (the extra `demo`, and Chromium)."""
+
+import asyncio
+import gc
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from helpers.browser import CHROMIUM, open_page
+from helpers.recipe_runs import ROOT, recipe
+from tiny import tiny_config, tiny_tokenizer
+
+from bert_hf.finetuning.demo import make_demo, show
+from bert_hf.finetuning.heads.pictures import MOST_BARS, bars, marked
+from bert_hf.finetuning.predict import load_predictor, predict
+from bert_hf.training import command
+from bert_hf.training.run import EXAMPLES
+
+NAMES = {"id2label": {0: "ham", 1: "spam", 2: "news"}}
+TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}}
+PAIR = {"trained_on": {"head": "classification", "text_column": "premise", "text_pair_column": "hypothesis"}}
+TWO = {"id2label": {0: "ham", 1: "spam"}, "decision_threshold": 0.97}
+SEVERAL = {**NAMES, "problem_type": "multi_label_classification", "decision_threshold": [0.1, 0.9, 0.5]}
+WORDS = "w1 w2 w3 w4 w5 w6 w7"
+QUESTION = {"question": "w1 w2", "context": f"{WORDS} w8 w9"}
+CHOICES = {"context": "w1 w2 w3", "question": "w4", "choices": "w5 w6\nw7\nw8 w9"}
+
+# The class of the network, entries of its configuration, the texts that are typed, and how many bars there are
+HEADS = {
+    "words": ("PreTraining", {}, {"text": "w1 [MASK] w3 [MASK] w5"}, 10),
+    "classes": ("SequenceClassification", NAMES, {"text": WORDS}, 3),
+    "threshold": ("SequenceClassification", TWO, {"text": WORDS}, 2),
+    "several labels": ("SequenceClassification", SEVERAL, {"text": WORDS}, 3),
+    "number": ("SequenceClassification", {"num_labels": 1}, {"text": WORDS}, 0),
+    "pair": ("SequenceClassification", NAMES | PAIR, {"premise": WORDS, "hypothesis": "w8 w9"}, 3),
+    "names": ("TokenClassification", TAGS, {"text": f"{WORDS}, w8 w9 w10 w11."}, 0),
+    "answer": ("QuestionAnswering", {}, QUESTION, 1),
+    "no answer": ("QuestionAnswering", {"null_score_diff_threshold": -99.0}, QUESTION, 1),
+    "choices": ("MultipleChoice", {}, CHOICES, 3),
+}
+
+
+@pytest.fixture(params=HEADS)
+def case(request, tmp_path):
+    """The folder of a model with random weights, the texts that are typed, and what `predict` returns for them."""
+    kind, entries, texts, _ = HEADS[request.param]
+    torch.manual_seed(3)
+    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**entries))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model.save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+
+    row = {name: text.split("\n") if name == "choices" else text for name, text in texts.items()}
+    [expected] = predict(str(tmp_path / "model"), [row])
+    return request.param, tmp_path / "model", texts, expected
+
+
+def close_to(expected):
+    """What equals a prediction whose numbers differ by at most 1e-6."""
+    return pytest.approx(leaves(expected), abs=1e-6)
+
+
+def leaves(value) -> list:
+    if isinstance(value, dict):
+        return [*value, *leaves(list(value.values()))]
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
+
+
+# ---- pictures
+
+
+def test_the_picture_is_that_of_the_prediction(case):
+    name, folder, texts, expected = case
+    predictor = load_predictor(folder)
+    picture, line = show(predictor, *texts.values())
+    assert leaves(json.loads(line)) == close_to(expected)
+
+    assert picture.count("<i ") == HEADS[name][3]
+    scores = expected.get("scores", [expected["score"]] if "score" in expected else [])
+    for score in scores.values() if isinstance(scores, dict) else scores:
+        assert f"{score:.4f}" in picture
+    parts = expected.get("entities") or ([expected["answer"]] if expected.get("answer") else [])
+    assert picture.count("<mark ") == len(parts)
+
+    # Texts without a prediction
+    assert show(predictor, *[" "] * len(texts)) == ("", "")
+    if name == "choices":
+        assert show(predictor, "w1", "w2", "w3")[0].startswith("not a context with two or more choices")
+    if name == "words":
+        assert show(predictor, WORDS)[0] == "Write [MASK] in place of a word."
+
+
+def test_a_bar_has_its_threshold_and_of_many_names_the_likeliest_have_one():
+    drawn = bars({"ham": 0.25, "<spam>": 0.75}, ["ham"], {"<spam>": 0.8})
+    assert '<b>ham </b><i style="--score: 25.00%"></i><b>0.2500</b>' in drawn
+    assert "<span>&lt;spam&gt; <small>from 0.8000 on</small></span>" in drawn
+    assert '<i style="--score: 75.00%; --threshold: 80.00%"></i><span>0.7500</span>' in drawn
+    many = bars({f"class {number}": number / 100 for number in range(50)})
+    assert re.findall(r"<span>class (\d+) ", many) == [str(number) for number in range(49, 49 - MOST_BARS, -1)]
+
+
+def test_parts_of_a_text_are_marked():
+    text = marked("Ada <b> lives in Ghent.", [(0, 3, "PER"), (17, 22, "LOC")], {"PER", "LOC"})
+    assert re.sub(r'<mark style="--hue: (\d+)">', r"[\1 ", text.replace("</mark>", "]")) == (
+        '<p class="text">[390 Ada <small>PER</small>] &lt;b&gt; lives in [210 Ghent <small>LOC</small>].</p>'
+    )
+
+
+# ---- the command
+
+
+def test_without_gradio_one_line_says_how_to_install_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert recipe("demo")([str(tmp_path)]) == 2
+    assert re.fullmatch(r"error: not installed: gradio; \S*pip install 'bert-hf\[demo\]'\n", capsys.readouterr().err)
+
+
+needs_gradio = pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="the extra `demo` is missing")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt-get install chromium)")
+
+
+@pytest.mark.slow
+@needs_gradio
+@needs_chromium
+@pytest.mark.filterwarnings("default")
+def test_a_browser_shows_what_is_predicted(case, tmp_path, monkeypatch):
+    """Typed over a held-out example. Nothing is asked of another machine, and no file appears."""
+    _, folder, texts, expected = case
+    monkeypatch.chdir(tmp_path)
+    (folder / EXAMPLES).write_text(json.dumps([[text.replace("w1", "w20") for text in texts.values()]]))
+    before = sorted(tmp_path.rglob("*"))
+
+    async def type_and_look() -> None:
+        async with open_page(address, browser) as page:
+            line = "[...document.querySelectorAll('textarea')].at(-1)?.value"
+            await page.until(line)  # of the example
+            for number, text in enumerate(texts.values()):
+                await page.type(number, text)
+            for _ in range(600):  # it predicts while one types
+                await asyncio.sleep(0.1)
+                shown = json.loads(await page.evaluate(line))
+                if leaves(shown) == close_to(expected):
+                    break
+            assert leaves(shown) == close_to(expected)
+            assert await page.evaluate("document.querySelectorAll('.bars i, mark, .prose h1').length") > 0
+            assert {url.split("/")[2] for url in page.requests if url.startswith("http")} == {f"127.0.0.1:{port}"}
+
+    app = make_demo(folder)
+    _, address, _ = app.launch(server_name="127.0.0.1", share=False, quiet=True, prevent_thread_lock=True)
+    port, browser = address.rstrip("/").rpartition(":")[2], tmp_path / "browser"
+    try:
+        asyncio.run(type_and_look())
+    finally:
+        app.close(verbose=False)
+        del app
+        gc.collect()  # what Gradio does not close warns here, not in another test
+    assert sorted(path for path in tmp_path.rglob("*") if browser not in (path, *path.parents)) == before
+
+
+@pytest.mark.slow
+@needs_gradio
+@pytest.mark.parametrize("case", ["words"], indirect=True)
+def test_the_command_serves_this_machine_until_it_is_interrupted(case, tmp_path):
+    _, folder, _, _ = case
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "bert_hf.cli", "demo", str(folder)]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert re.fullmatch(r"demo: http://127\.0\.0\.1:\d+/? \(Ctrl-C ends it\)\n", line)
+        assert process.wait(60) == 0
