@@ -112,8 +112,11 @@ def test_the_stock_pipeline_gives_the_calibrated_scores(place, trained):
     metrics = json.loads((folder / "test_results.json").read_text())
     assert metrics["test_loss"] == pytest.approx(log_loss(targets, scores(folder)), abs=1e-5)
     assert metrics["test_brier_score"] == pytest.approx(brier_score_loss(targets, scores(folder)), abs=1e-5)
-    assert (folder / "reliability.png").stat().st_size > 1000
-    assert "as trained → calibrated" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "as trained → calibrated" in card
+    for name in ("loss.png", "confusion.png", "reliability.png", "precision_recall.png"):
+        assert 1000 < (folder / name).stat().st_size < 60_000
+        assert f"]({name})" in card
 
 
 def test_cut_off_after_saving_it_is_not_divided_twice(place, trained, monkeypatch):

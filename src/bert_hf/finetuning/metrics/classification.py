@@ -20,7 +20,7 @@ CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
 MULTI_LABEL = ("micro_f1", "macro_f1", "accuracy")
 RANKING = "average_precision"  # of two classes, from scores
 THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
-_FEW_CLASSES = 10  # up to which the confusion matrix is printed
+FEW_CLASSES = 10  # up to which the confusion matrix is printed and drawn
 CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
 _BINS = 15  # of the confidence, as in Guo et al. 2017
 
@@ -176,7 +176,7 @@ def metric_title(name: str, labels: Sequence[str]) -> str:
 
 def confusion(references, predictions, names: Sequence[str]) -> str:
     """Return the confusion matrix as text, one row per true class; "" for many classes."""
-    if not 0 < len(names) <= _FEW_CLASSES:
+    if not 0 < len(names) <= FEW_CLASSES:
         return ""
     matrix = confusion_matrix(references, predictions, labels=range(len(names)))
     rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]

@@ -22,6 +22,7 @@ from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.metrics.classification import (
+    FEW_CLASSES,
     THRESHOLD_METRICS,
     metric_title,
     positive_rates,
@@ -41,7 +42,7 @@ from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, Labelled
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.training.publishing.curves import draw_shares
+from bert_hf.training.publishing.curves import draw_confusion, draw_shares
 
 _LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
 
@@ -50,7 +51,7 @@ class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
 
     head_name = "classification"
-    public_files = ("reliability.png", "precision_recall.png")
+    public_files = ("confusion.png", "reliability.png", "precision_recall.png")
     head: ClassificationHead
     task_args: ClassificationArguments
     parts: dict[str, LabelledTexts]
@@ -233,8 +234,10 @@ class ClassificationTask(Task):
         return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
     def _draw(self, folder: Path, logits: np.ndarray, judged: mistakes.Judged) -> list[str]:
-        """Draw calibration and, of two classes, precision and recall; return sentences on them."""
+        """Draw confusion and calibration and, of two classes, precision and recall; return sentences on them."""
         targets = judged.targets
+        if len(self.head.labels) <= FEW_CLASSES:
+            draw_confusion(folder / "confusion.png", targets, judged.predictions, self.head.labels)
         by_name = {"as trained": logits}
         if self._calibrated_by not in (None, 1):
             by_name = {"as trained": logits * self._calibrated_by, "calibrated": logits}

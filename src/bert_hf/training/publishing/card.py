@@ -27,6 +27,12 @@ _COLUMNS = {
     "majority": "baseline",
 }
 _METRIC = re.compile(rf"({'|'.join(_COLUMNS)})_(.+)")
+_PICTURES = {  # those that the run has drawn are shown
+    "loss.png": "Loss and metrics by step, held out and in training, beside their baselines",
+    "confusion.png": "Predicted classes, in percent of the rows of each class",
+    "reliability.png": "Accuracy by confidence",
+    "precision_recall.png": "Precision by recall, for every threshold",
+}
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 # Licences that the Hub knows; it rejects a card with any other, except as `other` with a name.
@@ -75,6 +81,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         card=card,
         usage=card.usage(folder.name) if card.usage else _pipeline(card, folder.name),
         results=_table(results),
+        pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
         settings={name: " ".join(str(value).replace("|", "\\|").split()) for name, value in card.training.items()},
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],

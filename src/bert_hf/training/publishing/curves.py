@@ -1,10 +1,13 @@
 """Writes the log of a run as a table and as a picture: `log_history.csv` and `loss.png`."""
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
+from PIL import Image  # matplotlib requires it
 
 from bert_hf.training.log_lines import metric_label
 
@@ -19,7 +22,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float])
         writer.writeheader()
         writer.writerows(history)
 
-    draw_curves(history, baselines).savefig(folder / "loss.png", dpi=120)
+    _save(draw_curves(history, baselines), folder / "loss.png")
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
@@ -85,4 +88,23 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: 
     panel.grid(alpha=0.25)
     panel.legend(fontsize=8, frameon=False)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
+
+
+def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
+    """Draw which classes are predicted, in percent of the rows of each class."""
+    from sklearn.metrics import ConfusionMatrixDisplay  # slow: not for pre-training
+
+    size = 2 + 0.5 * len(labels)
+    figure = Figure(figsize=(size + 1, size), layout="constrained")
+    how: Any = {"labels": range(len(labels)), "display_labels": labels, "normalize": "true", "values_format": ".0%"}
+    style: Any = {"cmap": "Blues", "colorbar": False, "xticks_rotation": 45, "im_kw": {"vmin": 0, "vmax": 1}}
+    ConfusionMatrixDisplay.from_predictions(references, predictions, ax=figure.subplots(), **how, **style)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a picture for a model card: of 64 colours, which makes it small, on white."""
+    content = io.BytesIO()
+    figure.savefig(content, dpi=120)
+    Image.open(content).convert("RGB").quantize(64).save(path, optimize=True)
