@@ -4,7 +4,6 @@ They are made from the recipes' docstrings, the option declarations and `bert_hf
 """
 
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field
 from pathlib import Path
@@ -23,14 +22,38 @@ the same. Commands that train also take every field of transformers'
 """
 
 
-def declared(cls: type) -> list[tuple[Field, Mapping[str, Any]]]:
-    """Return the options that a class declares itself, without its parents' options."""
-    return [(field, metadata) for field, metadata in declarations(cls) if field.name in cls.__annotations__]
+# What a user looks for, and the options of each subject in the order in which they are used
+SUBJECTS = {
+    "Command": "config check num_processes accelerate_config",
+    "Data": """train_file validation_file test_file dataset_name dataset_config_name task data_dir text_column
+        text_pair_column encoding separator language sentence_per_line join_lines deduplicate shard num_proc cache_dir
+        validation_split_percentage test_split_percentage split_seed folds max_train_samples max_eval_samples""",
+    "Labels": """label_column label_separator label_columns problem_type class_names class_weight slice_column
+        version_2_with_negative""",
+    "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars limit_alphabet",
+    "Model": """model_name_or_path config_name from_scratch feature_based dropout position_initializer
+        attn_implementation fast_path tf_checkpoint gelu""",
+    "Objective": """max_seq_length long_seq_length long_seq_fraction nsp mlm_probability whole_word_mask
+        short_seq_probability long_texts document_context doc_stride max_query_length label_smoothing_factor""",
+    "Optimizer": """optim learning_rate muon_learning_rate warmup_steps lr_scheduler_type weight_decay adam_epsilon
+        per_device_train_batch_size gradient_accumulation_steps train_sampling_strategy max_steps num_train_epochs
+        max_hours min_steps""",
+    "Run": """output_dir overwrite_output_dir seed bf16 torch_compile do_train do_eval do_predict logging_steps
+        report_to eval_strategy eval_steps per_device_eval_batch_size metric_name metric_for_best_model
+        load_best_model_at_end early_stopping_patience save_minutes save_strategy save_steps save_total_limit
+        dataloader_num_workers ddp_timeout""",
+    "Hub": "push_to_hub hub_model_id model_license dataset_license dataset_source",
+    "Prediction": """output write_predictions host max_false_positive_rate min_precision best_f1_threshold
+        null_score_diff_threshold n_best_size max_answer_length format quantize layers pooling dtype""",
+    "Comparison": """models recipe folds_dir seeds train_sizes metrics reference parts blimp max_pairs device
+        num_devices global_batch mfu""",
+}
 
 
-def groups(cls: type) -> list[type]:
-    """Return the class and its parents that declare options, from the most general on."""
-    return [parent for parent in reversed(cls.__mro__) if hasattr(parent, "__dataclass_fields__") and declared(parent)]
+def options_of(name: str) -> dict[str, tuple[Field, Mapping[str, Any]]]:
+    """Return the options of a command with their declarations."""
+    classes = [*short_help.described(COMMANDS[name]), *COMMANDS[name].others]
+    return {field.name: (field, metadata) for cls in classes for field, metadata in declarations(cls)}
 
 
 def default_of(f: Field) -> str:
@@ -40,34 +63,40 @@ def default_of(f: Field) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def row(f: Field, metadata: Mapping[str, Any]) -> str:
-    """Return the line of an option in a table: its name, default, help text and limits."""
-    limits = metadata["limits"]
+def meaning(metadata: Mapping[str, Any]) -> str:
+    """Return the help text of an option and its limits."""
     notes = {
-        "in ": [limits.range] if limits.range else [],
+        "in ": filter(None, [metadata["range"]]),
         "one of ": [f"`{choice}`" for choice in metadata.get("choices", ())],
-        "only with ": [f"`--{name}`" for name in limits.only_with],
-        "not with ": [f"`--{name}`" for name in limits.not_with],
+        "only with ": [f"`--{name}`" for name in metadata["only_with"]],
+        "not with ": [f"`--{name}`" for name in metadata["not_with"]],
     }
-    remarks = "; ".join(f"{note}{', '.join(names)}" for note, names in notes.items() if names)
-    help = metadata["help"].replace("%%", "%") + (f" ({remarks})" if remarks else "")
-    return f"| `--{f.name}` | {default_of(f)} | {help.replace('|', chr(92) + '|')} |"
+    texts = {note: ", ".join(names) for note, names in notes.items()}
+    remarks = "; ".join(note + text for note, text in texts.items() if text)
+    return (metadata["help"].replace("%%", "%") + (f" ({remarks})" if remarks else "")).replace("|", "\\|")
 
 
-def title(cls: type) -> str:
-    """Return the heading of an option class: PreTrainingOptions → Pre Training."""
-    words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Arguments").removesuffix("Options"))
-    return " ".join(words).capitalize().replace("Pre t", "Pre-t")
+def row(name: str) -> str:
+    """Return the line of an option in a table: its name, defaults, meanings, and the commands that take it."""
+    taken = {command: options_of(command)[name] for command in COMMANDS if name in options_of(command)}
+    columns = []
+    for describe in (lambda field, _: default_of(field), lambda _, metadata: meaning(metadata)):
+        commands_of_text: dict[str, list[str]] = {}
+        for command, declaration in taken.items():
+            commands_of_text.setdefault(describe(*declaration), []).append(command)
+        first, *others = sorted(commands_of_text, key=lambda text: -len(commands_of_text[text]))
+        others = [f"*{', '.join(commands_of_text[text])}*: {text or 'none'}" for text in others]
+        columns.append("<br>".join(filter(None, [first, *others])))
+    return f"| `--{name}` | {columns[0]} | {columns[1]} | {', '.join(taken)} |"
 
 
 def command(name: str) -> list[str]:
-    """Return the lines of a command: its purpose, its page of help, and links to the groups of all its options."""
-    recipe, options, others, _ = COMMANDS[name]
+    """Return the lines of a command: its purpose, its page of help, and links to the subjects of all its options."""
     first, text = short_help.description(name).split("\n\n", 1)
     page = f"{text}\n\n{short_help.options_page(name)}"
-    titles = dict.fromkeys(title(group) for cls in (*options, *others) for group in groups(cls))
-    links = [f"[{title}](options.md#{title.lower().replace(' ', '-')})" for title in titles]
-    heading = [f"## bert-hf {name}", "", f"`recipes/{recipe}.py`: {first}", ""]
+    subjects = [subject for subject, names in SUBJECTS.items() if options_of(name).keys() & set(names.split())]
+    links = [f"[{subject}](options.md#{subject.lower()})" for subject in subjects]
+    heading = [f"## bert-hf {name}", "", f"`recipes/{COMMANDS[name].recipe}.py`: {first}", ""]
     return [*heading, "```text", page, "```", "", f"All options: {', '.join(links)}", ""]
 
 
@@ -86,11 +115,10 @@ def write_pages(folder: Path) -> None:
     lines = [INTRODUCTION, *(line for name in COMMANDS for line in command(name))]
     (folder / "commands.md").write_text("\n".join(lines))
 
-    lines = ["# Options", "", "By group; [Commands](commands.md) says which command takes which.", ""]
-    classes = [cls for name in COMMANDS for cls in (*COMMANDS[name].options, *COMMANDS[name].others)]
-    for group in dict.fromkeys(group for cls in classes for group in groups(cls)):
-        lines += [f"## {title(group)}", "", inspect.getdoc(group).partition("\n")[0], ""]
-        lines += ["| option | default | meaning |", "|---|---|---|", *(row(*option) for option in declared(group)), ""]
+    lines = ["# Options", "", "By subject, with the commands that take them.", ""]
+    for subject, names in SUBJECTS.items():
+        lines += [f"## {subject}", "", "| option | default | meaning | commands |", "|---|---|---|---|"]
+        lines += [*map(row, names.split()), ""]
     (folder / "options.md").write_text("\n".join(lines))
 
     lines = ["# Python", "", "What `from bert_hf import …` gives.", ""]

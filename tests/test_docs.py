@@ -2,6 +2,7 @@
 
 import ast
 import gzip
+import importlib
 import json
 import lzma
 import re
@@ -217,6 +218,20 @@ def test_options_exist(name):
     known |= {"array", "wrap", "type", "sdk"}  # of sbatch and hf
     known |= {"model", "auto"}  # --model-id, --auto-truncate of text-embeddings-inference
     assert set(re.findall(r"(?<![\w-])--(\w+)", read(name))) <= known
+
+
+def test_the_reference_has_each_option_once_with_the_commands_that_take_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    reference = importlib.import_module("reference")
+    reference.write_pages(tmp_path)
+    rows = re.findall(r"^\| `--(\w+)` \|.*\| ([a-z, ]+) \|$", (tmp_path / "options.md").read_text(), re.MULTILINE)
+    taken = {name: commands.split(", ") for name, commands in rows}
+    assert len(rows) == len(taken)
+    assert taken == {
+        name: [command for command in COMMANDS if name in reference.options_of(command)]
+        for command in COMMANDS
+        for name in reference.options_of(command)
+    }
 
 
 def test_make_targets_exist():

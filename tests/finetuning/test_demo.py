@@ -4,7 +4,6 @@ import asyncio
 import gc
 import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,9 +13,9 @@ import pytest
 import torch
 import transformers
 from helpers.browser import CHROMIUM, open_page
-from helpers.recipe_runs import ROOT, recipe
 from tiny import tiny_config, tiny_tokenizer
 
+from bert_hf.config.package_files import recipe_main
 from bert_hf.finetuning.demo import make_demo, show
 from bert_hf.finetuning.heads.pictures import MOST_BARS, bars, marked
 from bert_hf.finetuning.predict import load_predictor, predict
@@ -119,7 +118,7 @@ def test_parts_of_a_text_are_marked():
 
 def test_without_gradio_one_line_says_how_to_install_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert recipe("demo")([str(tmp_path)]) == 2
+    assert recipe_main("demo")([str(tmp_path)]) == 2
     assert re.fullmatch(r"error: not installed: gradio; \S*pip install 'bert-hf\[demo\]'\n", capsys.readouterr().err)
 
 
@@ -170,9 +169,8 @@ def test_a_browser_shows_what_is_predicted(case, tmp_path, monkeypatch):
 @pytest.mark.parametrize("case", ["words"], indirect=True)
 def test_the_command_serves_this_machine_until_it_is_interrupted(case, tmp_path):
     _, folder, _, _ = case
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "bert_hf.cli", "demo", str(folder)]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert re.fullmatch(r"demo: http://127\.0\.0\.1:\d+/? \(Ctrl-C ends it\)\n", line)
