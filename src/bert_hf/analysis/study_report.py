@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from bert_hf.config.files import write_durably
 from bert_hf.training.command import command_line
+from bert_hf.training.publishing.curves import save_picture
 
 TABLE, PAGE, PICTURE = "study.csv", "study.md", "learning_curve.png"
 
@@ -116,7 +118,8 @@ def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference:
     scores = {f"{part} {metric}": collect(cells, metric) for metric in metrics}
     tables = [line for title, one in scores.items() for line in (f"## {title}", "", *_table(one, reference), "")]
     note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
-    text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note])
+    picture = f"![{', '.join(scores)} by number of training rows, beside the baselines]({PICTURE})"
+    text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note, "", picture])
     write_durably(root / PAGE, text + "\n")
     draw(scores, root / PICTURE)
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
@@ -154,8 +157,6 @@ def _size(size: Any) -> str:
 
 def draw(scores: dict[str, pd.DataFrame], path: Path) -> None:
     """Draw one panel per metric: mean ± standard deviation by training rows, of models and baselines (dashed)."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(scores), squeeze=False)[0]
     for panel, (title, one) in zip(panels, scores.items(), strict=True):
@@ -172,4 +173,4 @@ def draw(scores: dict[str, pd.DataFrame], path: Path) -> None:
         panel.set_ylabel(title)
         panel.grid(alpha=0.25)
         panel.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150)
+    save_picture(figure, path)

@@ -22,7 +22,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float])
         writer.writeheader()
         writer.writerows(history)
 
-    _save(draw_curves(history, baselines), folder / "loss.png")
+    save_picture(draw_curves(history, baselines), folder / "loss.png")
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
@@ -88,7 +88,7 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: 
     panel.grid(alpha=0.25)
     panel.legend(fontsize=8, frameon=False)
     figure.tight_layout()
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
@@ -100,10 +100,10 @@ def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequen
     how: Any = {"labels": range(len(labels)), "display_labels": labels, "normalize": "true", "values_format": ".0%"}
     style: Any = {"cmap": "Blues", "colorbar": False, "xticks_rotation": 45, "im_kw": {"vmin": 0, "vmax": 1}}
     ConfusionMatrixDisplay.from_predictions(references, predictions, ax=figure.subplots(), **how, **style)
-    _save(figure, path)
+    save_picture(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
     """Write a picture for a model card: of 64 colours, which makes it small, on white."""
     content = io.BytesIO()
     figure.savefig(content, dpi=120)
