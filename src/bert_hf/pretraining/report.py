@@ -21,7 +21,7 @@ from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.evaluate_only import evaluation_run
-from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
+from bert_hf.training.log_lines import format_metrics, trained_line
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
@@ -112,7 +112,7 @@ class PreTrainingReport(TrainerCallback):
 
         if args.process_index == 0:
             report_heldout("after", after, self.baselines, trainer.long_eval_dataset)
-            print(trained_line(trainer.state.global_step, trained) + _change(trainer.state.log_history, after))
+            print(trained_line(trainer.state.global_step, trained))
             print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
             print(f"next: {next_command('demo', self.run.folder)}", flush=True)
 
@@ -187,14 +187,6 @@ def _pairs_text(metrics: dict, baselines: dict) -> str:
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
     return f", {name.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
-
-
-def _change(history: list[dict], after: dict) -> str:
-    """Return `; MLM loss 9.149 → 4.060, NSP accuracy 0.497 → 0.700`; "" if the untrained model was not evaluated."""
-    before = next((row for row in history if row["step"] == 0 and "eval_mlm_loss" in row), {})
-    names = ["eval_mlm_loss", *(name for name in before if name.endswith("accuracy") and "mlm" not in name)]
-    changes = [f"{metric_label(name)} {before[name]:.3f} → {after[name]:.3f}" for name in names if name in before]
-    return "; " + ", ".join(changes) if changes else ""
 
 
 # ---- the model card

@@ -325,8 +325,6 @@ class ClassificationHead(Head):
             return label_table(targets, predicted_labels(predictions, self.threshold), self.labels)
         return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
 
-    # ---- the demo
-
     def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:
         return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]
 

@@ -80,8 +80,6 @@ class FillMaskHead(Head):
             for ids, scores in predictions
         ]
 
-    # ---- the demo
-
     def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: list) -> str:
         """Return bars of the likeliest words, mask by mask."""
         pictures = []

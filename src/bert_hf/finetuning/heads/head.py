@@ -259,11 +259,10 @@ class Head(ABC):
         """Return a table of the classes for the console; "" if there is none."""
         return ""
 
-    # ---- the demo
-
     def demo_texts(self, rows: Rows, number: int) -> list[str]:
-        """Return the texts of a row, one for each of `demo_columns`."""
-        return [rows.texts[number]]
+        """Return the texts of a row, one for each of `demo_columns`; a list as lines."""
+        values = [getattr(rows[number], column) for column in self.demo_columns]
+        return [value if isinstance(value, str) else "\n".join(value) for value in values]
 
     def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
         """Return the prediction of one row as HTML (`pictures.py`), by its texts, too; by default its first column."""

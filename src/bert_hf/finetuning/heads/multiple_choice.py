@@ -85,11 +85,6 @@ class MultipleChoiceHead(Head):
         scores = [softmax(own) for own in predictions]
         return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
 
-    # ---- the demo
-
-    def demo_texts(self, rows: Sequence[ChoiceRow], number: int) -> list[str]:
-        return [rows[number].context, rows[number].question, "\n".join(rows[number].choices)]
-
     def picture(self, texts: Mapping[str, str], rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
         """Return a bar for each choice."""
         names = [f"{number}: {choice}" for number, choice in enumerate(rows[0].choices)]

@@ -91,11 +91,6 @@ class QuestionAnsweringHead(Head):
             added.append({"answer": span.text, "score": score})
         return added
 
-    # ---- the demo
-
-    def demo_texts(self, rows: list[Question], number: int) -> list[str]:
-        return [rows[number].question, rows[number].context]
-
     def picture(self, texts: Mapping[str, str], rows: list[Question], predictions: list[Prediction]) -> str:
         """Return the context with the answer marked, and its score."""
         [added], [prediction] = self.added_columns(rows, predictions), predictions

@@ -145,8 +145,6 @@ class TokenClassificationHead(Head):
                 added[-1] |= {"entities": own}
         return added
 
-    # ---- the demo
-
     def demo_texts(self, rows: TaggedSentences, number: int) -> list[str]:
         return [" ".join(rows.words[number])]
 

@@ -67,7 +67,12 @@ def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: floa
     if level is not None:
         panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
 
-    panel.set(xlabel="step", ylabel=ylabel)
+    _finish(panel, "step", ylabel)
+
+
+def _finish(panel: Any, xlabel: str, ylabel: str) -> None:
+    """Name the axes and the lines of a panel."""
+    panel.set(xlabel=xlabel, ylabel=ylabel)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
     if panel.lines:
@@ -83,10 +88,7 @@ def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: 
         if shares:
             panel.scatter(x, y, s=5 + 300 * shares[0], color=line.get_color(), alpha=0.6)
 
-    panel.set(xlabel=xlabel, ylabel=ylabel)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(alpha=0.25)
-    panel.legend(fontsize=8, frameon=False)
+    _finish(panel, xlabel, ylabel)
     figure.tight_layout()
     save_picture(figure, path)
 
