@@ -6,6 +6,7 @@ bert-hf demo runs/spam --host 0.0.0.0   (other machines reach it, too)
 It needs the extra: pip install 'bert-hf[demo]'. What is typed is neither sent elsewhere nor recorded.
 """
 
+import contextlib
 import sys
 
 from bert_hf.config.short_help import answer_at_once
@@ -31,8 +32,9 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Serve, until Ctrl-C
     app.launch(server_name=demo_args.host, share=False, quiet=True, prevent_thread_lock=True, footer_links=[])
-    print(f"demo: {app.local_url} (Ctrl-C ends it)", flush=True)
-    app.block_thread()
+    with contextlib.suppress(KeyboardInterrupt):
+        print(f"demo: {app.local_url} (Ctrl-C ends it)", flush=True)
+        app.block_thread()
     return 0
 
 
