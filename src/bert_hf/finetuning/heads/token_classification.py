@@ -149,10 +149,14 @@ class TokenClassificationHead(Head):
         return [" ".join(rows.words[number])]
 
     def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
-        """Return the text with its entities marked."""
-        found = self.added_columns(rows, predictions)[0].get("entities", [])
-        kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
-        return marked(texts["text"], [(each["start"], each["end"], each["label"]) for each in found], kinds)
+        """Return the text with its entities marked, or each word where labels are not of entities."""
+        [labels], [spans] = predictions, rows.spans
+        found: Any = [(label, number, number) for number, label in enumerate(labels)]
+        kinds = set(self.labels)
+        if self.labels_entities:
+            found = entities(labels)
+            kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
+        return marked(texts["text"], [(spans[first][0], spans[last][1], kind) for kind, first, last in found], kinds)
 
     # ---- metrics
 
