@@ -11,7 +11,13 @@ from transformers import BertForSequenceClassification
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
-from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
+from bert_hf.finetuning.rows.known_tasks import (
+    TASKS,
+    order_labels,
+    read_task_folder,
+    write_numbered_predictions,
+    write_submission,
+)
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
@@ -282,7 +288,7 @@ def test_a_submission_has_the_benchmarks_classes_in_any_order_of_the_checkpoint(
 
 
 def test_predictions_name_the_place_of_their_row(tmp_path):
-    write_numbered(tmp_path / "a.tsv", ["ham", "spam"], [("b.csv", 2), ("c.parquet", None)])
+    write_numbered_predictions(tmp_path / "a.tsv", ["ham", "spam"], [("b.csv", 2), ("c.parquet", None)])
     assert (tmp_path / "a.tsv").read_text() == "index\tprediction\tplace\n0\tham\tb.csv:2\n1\tspam\tc.parquet\n"
-    write_numbered(tmp_path / "a.tsv", ["ham"])
+    write_numbered_predictions(tmp_path / "a.tsv", ["ham"])
     assert (tmp_path / "a.tsv").read_text() == "index\tprediction\n0\tham\n"
