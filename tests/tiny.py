@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+import transformers
 from transformers import BertConfig, BertForPreTraining, BertTokenizer
 
 PIECES = [*(f"w{i}" for i in range(60)), *(f"##x{i}" for i in range(34))]
@@ -31,6 +32,22 @@ def save_tiny_bert(folder, dropout: float = 0.1, **changes) -> None:
     torch.manual_seed(0)
     BertForPreTraining(tiny_config(dropout, **changes)).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
+
+
+def save_random(folder, kind: str = "SequenceClassification", trained_on: dict | None = None, **changes) -> tuple:
+    """A model of random weights, so large that its predictions differ, and its tokenizer; of 24 tokens."""
+    torch.manual_seed(3)
+    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**changes))
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=1.0)
+    if trained_on:
+        model.config.trained_on = trained_on
+    model.save_pretrained(folder)
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = 24
+    tokenizer.save_pretrained(folder)
+    return model.eval(), tokenizer
 
 
 class TinyStore:

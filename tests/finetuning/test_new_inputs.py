@@ -4,10 +4,8 @@ import json
 
 import pandas
 import pytest
-import torch
-import transformers
 from helpers.recipe_runs import recipe
-from tiny import tiny_config, tiny_tokenizer
+from tiny import save_random
 
 from bert_hf import predict
 from bert_hf.finetuning.heads.classification import ClassificationHead
@@ -17,23 +15,11 @@ TAGS = ("O", "B-person", "I-person", "B-place")
 SENTENCES = [["w1", "w2x3", ",", "w4"], ["w7x1x2", "w8"], ["w5", "w6", "w7", "w9", "."]]
 
 
-def save(folder, kind: str, **changes) -> str:
-    """A model of random weights, large enough that labels differ, and its tokenizer."""
-    torch.manual_seed(3)
-    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**changes))
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=1.0)
-    model.save_pretrained(folder)
-    tokenizer = tiny_tokenizer()
-    tokenizer.model_max_length = 24
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("tagger"), "TokenClassification", id2label=dict(enumerate(TAGS)))
+    folder = tmp_path_factory.mktemp("tagger")
+    save_random(folder, "TokenClassification", id2label=dict(enumerate(TAGS)))
+    return str(folder)
 
 
 def run_predict(model, path, folder, output="out.jsonl") -> list[dict]:
@@ -60,6 +46,7 @@ def test_a_text_has_the_labels_of_its_words_and_the_characters_of_its_entities(t
         ("a.txt", "w1 w2x3, w4\nw7x1x2 w8\n"),
         ("a.csv", 'text\n"w1 w2x3, w4"\nw7x1x2 w8\n'),
         ("words.txt", "w1\nw2x3\n,\nw4\n\nw7x1x2\nw8\n"),
+        ("words.tsv", "-DOCSTART-\tO\n\nw1\tO\nw2x3\tO\n,\tO\nw4\tO\n\nw7x1x2\tO\nw8\tO\n"),
         ("a.conll", "w1\tO\nw2x3\tO\n,\tO\nw4\tO\n\nw7x1x2\tO\nw8\tO\n"),
     ],
 )
@@ -84,7 +71,8 @@ def test_lists_in_cells_are_read_back(tagger, tmp_path):
 
 
 def test_a_folder_has_one_row_per_file(tmp_path):
-    model = save(tmp_path / "model", "SequenceClassification", num_labels=3)
+    model = str(tmp_path / "model")
+    save_random(model, "SequenceClassification", num_labels=3)
     texts = {"a.txt": "w5 " * 12, "b.txt": "w1 w2\nw3 w4", "c/d.eml": "w9\n"}
     (tmp_path / "mail/c").mkdir(parents=True)
     for name, text in texts.items():
@@ -97,7 +85,8 @@ def test_a_folder_has_one_row_per_file(tmp_path):
 
 
 def test_files_without_a_header_are_known_by_the_columns_of_the_training(tmp_path):
-    model = save(tmp_path / "model", "SequenceClassification", num_labels=2)
+    model = str(tmp_path / "model")
+    save_random(model, "SequenceClassification", num_labels=2)
     config = json.loads((tmp_path / "model/config.json").read_text())
     columns = {"text_column": "text", "text_pair_column": None, "label_column": "label"}
     config["trained_on"] = {**columns, "columns_without_header": ["label", "text"]}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from tiny import tiny_config, tiny_tokenizer
+from tiny import save_random, tiny_config
 
 from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.data.text.tables import Row
@@ -26,25 +26,8 @@ from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.predict import load_predictor, predict
 from bert_hf.finetuning.prediction_files import check_prediction, load, predicted_rows, write_predictions
 
-LENGTH = 24
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(f"w{RNG.integers(60)}" for _ in range(RNG.integers(1, 40))) for _ in range(30)]
-
-
-def save(folder, kind="SequenceClassification", trained_on=None, **changes):
-    """A model of random weights, large enough that scores differ, with its tokenizer."""
-    torch.manual_seed(3)
-    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**changes))
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=1.0)
-    if trained_on:
-        model.config.trained_on = trained_on
-    model.save_pretrained(folder)
-    tokenizer = tiny_tokenizer()
-    tokenizer.model_max_length = LENGTH
-    tokenizer.save_pretrained(folder)
-    return model.eval(), tokenizer
 
 
 def write(folder, files, output, **options):
@@ -70,7 +53,7 @@ def as_lines(path, rows):
 
 
 def test_labels_are_those_of_the_stock_pipeline(tmp_path):
-    save(tmp_path / "model", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
+    save_random(tmp_path / "model", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
     stock = transformers.pipeline("text-classification", str(tmp_path / "model"))
     expected = stock(TEXTS, truncation=True)
     found = predict(str(tmp_path / "model"), TEXTS)
@@ -80,7 +63,7 @@ def test_labels_are_those_of_the_stock_pipeline(tmp_path):
 
 
 def test_pairs_and_numbers_are_those_of_a_stock_forward(tmp_path):
-    model, tokenizer = save(tmp_path / "model", num_labels=1, problem_type="regression")
+    model, tokenizer = save_random(tmp_path / "model", num_labels=1, problem_type="regression")
     pairs = list(zip(TEXTS[:10], TEXTS[10:20], strict=True))
     inputs = tokenizer(
         *map(list, zip(*pairs, strict=True)), truncation="longest_first", padding=True, return_tensors="pt"
@@ -94,7 +77,7 @@ def test_pairs_and_numbers_are_those_of_a_stock_forward(tmp_path):
 
 def test_several_labels_are_those_of_a_stock_forward(tmp_path):
     names = {0: "a", 1: "b", 2: "c"}
-    model, tokenizer = save(
+    model, tokenizer = save_random(
         tmp_path / "model", num_labels=3, id2label=names, problem_type="multi_label_classification"
     )
     inputs = tokenizer(TEXTS, truncation=True, padding=True, return_tensors="pt")
@@ -107,7 +90,7 @@ def test_several_labels_are_those_of_a_stock_forward(tmp_path):
 
 
 def test_tags_are_those_of_the_first_pieces(tmp_path):
-    model, tokenizer = save(tmp_path / "model", "TokenClassification", num_labels=4)
+    model, tokenizer = save_random(tmp_path / "model", "TokenClassification", num_labels=4)
     sentences = [text.split()[:12] for text in TEXTS]
     found = predict(model, sentences, tokenizer)
     for words, row in zip(sentences, found, strict=True):
@@ -119,7 +102,7 @@ def test_tags_are_those_of_the_first_pieces(tmp_path):
 
 
 def test_answers_are_those_of_one_question(tmp_path):
-    model, tokenizer = save(tmp_path / "model", "QuestionAnswering")
+    model, tokenizer = save_random(tmp_path / "model", "QuestionAnswering")
     rows = [
         {"question": " ".join(text.split()[:5]), "context": other}
         for text, other in zip(TEXTS, TEXTS[::-1], strict=True)
@@ -132,7 +115,7 @@ def test_answers_are_those_of_one_question(tmp_path):
 
 
 def test_choices_are_those_of_a_stock_forward(tmp_path):
-    model, tokenizer = save(tmp_path / "model", "MultipleChoice")
+    model, tokenizer = save_random(tmp_path / "model", "MultipleChoice")
     rows = [{"context": TEXTS[n], "choices": TEXTS[n + 1 : n + 3 + n % 2], "label": 0} for n in range(6)]
     found = predict(model, rows, tokenizer)
     for row, own in zip(rows, found, strict=True):
@@ -147,7 +130,7 @@ def test_choices_are_those_of_a_stock_forward(tmp_path):
 
 
 def test_words_for_masks_are_those_of_the_stock_pipeline(tmp_path):
-    model, tokenizer = save(tmp_path / "model", "PreTraining")
+    model, tokenizer = save_random(tmp_path / "model", "PreTraining")
     stock = transformers.pipeline("fill-mask", str(tmp_path / "model"))
     found = predict(tmp_path / "model", ["w1 [MASK] w3", "w4", "[MASK] [MASK]"])
     [best, *_] = stock("w1 [MASK] w3")
@@ -169,7 +152,7 @@ def test_a_model_without_a_head_is_refused(tmp_path):
 
 def test_columns_of_the_training_are_read_where_the_file_has_them(tmp_path):
     trained = {"text_column": "tweet", "text_pair_column": None, "long_texts": "windows"}
-    model, tokenizer = save(tmp_path / "model", num_labels=3, trained_on=trained)
+    model, tokenizer = save_random(tmp_path / "model", num_labels=3, trained_on=trained)
     plain = predict(model, TEXTS[:4], tokenizer)
     assert predict(model, [{"tweet": text, "text": "w1"} for text in TEXTS[:4]], tokenizer) == plain
     assert predict(model, [{"message": text, "other": "w1"} for text in TEXTS[:4]], tokenizer) == plain
@@ -179,7 +162,7 @@ def test_columns_of_the_training_are_read_where_the_file_has_them(tmp_path):
 
 def test_a_model_of_pairs_refuses_single_texts(tmp_path):
     trained = {"text_column": "one", "text_pair_column": "two", "long_texts": "head"}
-    model, tokenizer = save(tmp_path / "model", num_labels=2, trained_on=trained)
+    model, tokenizer = save_random(tmp_path / "model", num_labels=2, trained_on=trained)
     rows = [{"one": "w1", "two": "w2"}]
     assert predict(model, rows, tokenizer) == predict(model, [("w1", "w2")], tokenizer)
     with pytest.raises(InputError, match="trained on pairs"):
@@ -187,7 +170,7 @@ def test_a_model_of_pairs_refuses_single_texts(tmp_path):
 
 
 def test_columns_pass_through_in_order(tmp_path):
-    save(tmp_path / "model", num_labels=3)
+    save_random(tmp_path / "model", num_labels=3)
     rows = [{"id": str(n), "text": text, "label": "x"} for n, text in enumerate(TEXTS)]
     source = as_csv(tmp_path / "rows.csv", rows)
     for kind in (".csv", ".jsonl", ".parquet"):
@@ -212,7 +195,7 @@ def test_columns_pass_through_in_order(tmp_path):
 
 
 def test_row_numbers_of_pandas_pass_through(tmp_path):
-    save(tmp_path / "model", num_labels=3)
+    save_random(tmp_path / "model", num_labels=3)
     (tmp_path / "rows.csv").write_text(",text\n1000,w1\n1001,w2\n")
     write(tmp_path / "model", [tmp_path / "rows.csv"], tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()
@@ -220,7 +203,7 @@ def test_row_numbers_of_pandas_pass_through(tmp_path):
 
 
 def test_rows_without_a_text_are_counted_and_kept(tmp_path, caplog):
-    save(tmp_path / "model", num_labels=2)
+    save_random(tmp_path / "model", num_labels=2)
     source = as_csv(tmp_path / "rows.csv", [{"n": n, "text": text} for n, text in enumerate(["w1", "", "w2", " "])])
     assert write(tmp_path / "model", [source], tmp_path / "out.csv") == 4
     assert "! 2 rows have no text" in caplog.text
@@ -236,7 +219,7 @@ def test_a_run_that_is_not_finished(tmp_path):
 
 
 def test_types_of_parquet_are_kept(tmp_path, monkeypatch):
-    save(tmp_path / "model", num_labels=2)
+    save_random(tmp_path / "model", num_labels=2)
     monkeypatch.setattr(prediction_files, "WINDOW", 2)
     dates = pa.array([None, None, 3, 4, 5], pa.timestamp("s"))
     table = pa.table({"text": TEXTS[:5], "when": dates, "tags": [["a"], [], ["b"], None, []]})
@@ -247,7 +230,7 @@ def test_types_of_parquet_are_kept(tmp_path, monkeypatch):
 
 
 def test_numbers_of_classes_stay_numbers(tmp_path):
-    save(tmp_path / "model", num_labels=2)
+    save_random(tmp_path / "model", num_labels=2)
     rows = datasets.Dataset.from_dict({"text": TEXTS[:2], "kind": [1, -1]})
     rows.cast_column("kind", datasets.ClassLabel(names=["a", "b"])).to_parquet(tmp_path / "rows.parquet")
     write(tmp_path / "model", [tmp_path / "rows.parquet"], tmp_path / "out.parquet")
@@ -255,32 +238,15 @@ def test_numbers_of_classes_stay_numbers(tmp_path):
 
 
 def test_a_taken_name_is_refused(tmp_path):
-    save(tmp_path / "model", num_labels=2)
+    save_random(tmp_path / "model", num_labels=2)
     source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1", "score": 1}])
     with pytest.raises(InputError, match="'score' already"):
         write(tmp_path / "model", [source], tmp_path / "out.jsonl")
 
 
-def test_lines_of_text_and_tagged_words(tmp_path):
-    save(tmp_path / "model", num_labels=2)
-    (tmp_path / "lines.txt").write_text("w1 w2\n\nw3\n")
-    assert write(tmp_path / "model", [tmp_path / "lines.txt"], tmp_path / "out.jsonl") == 3
-
-    save(tmp_path / "tagger", "TokenClassification", num_labels=2, id2label={0: "O", 1: "B-X"})
-    for name in ("words.conll", "words.txt", "words.tsv"):
-        (tmp_path / name).write_text("-DOCSTART- O\n\nw1 O\nw2 B-X\n\nw3 O\n".replace(" ", "\t"))
-        write(tmp_path / "tagger", [tmp_path / name], tmp_path / "tags.jsonl")
-        first, second = map(json.loads, (tmp_path / "tags.jsonl").read_text().splitlines())
-        assert first["tokens"] == ["w1", "w2"]
-        assert [len(row["labels"]) for row in (first, second)] == [2, 1]
-
-    (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
-    assert write(tmp_path / "tagger", [tmp_path / "texts.txt"], tmp_path / "tags.jsonl") == 2
-
-
 def test_rows_in_python_form_the_documents_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_files, "WINDOW", 8)  # sentences have neighbours in the windows beside theirs, too
-    save(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": True})
+    save_random(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": True})
     rows = [{"tokens": text.split()[:4], "document_id": number // 3} for number, text in enumerate(TEXTS)]
     for given in (rows, [{"tokens": row["tokens"]} for row in rows]):
         source = as_lines(tmp_path / "rows.jsonl", given)
@@ -296,7 +262,7 @@ def test_rows_in_python_form_the_documents_of_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
 def test_killed_and_started_again(tmp_path, kind):
     """No half output is ever there under its name, and the same command begins again."""
-    save(tmp_path / "model", num_labels=3)
+    save_random(tmp_path / "model", num_labels=3)
     source = as_csv(tmp_path / "rows.csv", [{"text": text, "n": n} for n, text in enumerate(TEXTS)])
     whole, output = tmp_path / f"whole{kind}", tmp_path / f"out{kind}"
     write(tmp_path / "model", [source], whole)
@@ -336,7 +302,7 @@ def killed(folder, source, output) -> None:
 @pytest.mark.parametrize("columns", [("text", "by"), ("text", "by", "n")])
 def test_a_table_is_opened_twice_and_read_once(tmp_path, monkeypatch, columns):
     """The first opening tells the kind of the file."""
-    save(tmp_path / "model", num_labels=3)
+    save_random(tmp_path / "model", num_labels=3)
     monkeypatch.setattr(prediction_files, "WINDOW", 4)
     opened = []
     stock_open = builtins.open
@@ -356,7 +322,7 @@ def test_a_table_is_opened_twice_and_read_once(tmp_path, monkeypatch, columns):
 @pytest.mark.parametrize("context", [False, True])
 def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
     monkeypatch.setattr(prediction_files, "WINDOW", 8)
-    save(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": context})
+    save_random(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": context})
     predictor = load_predictor(tmp_path / "model")
     ahead, written = 0, 0
 
@@ -374,7 +340,7 @@ def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
 
 @pytest.mark.parametrize("window", [1, 2, 4096])
 def test_columns_that_only_later_rows_have(tmp_path, monkeypatch, window):
-    save(tmp_path / "model", num_labels=3)
+    save_random(tmp_path / "model", num_labels=3)
     monkeypatch.setattr(prediction_files, "WINDOW", window)
     rows = [{"text": "w1"}, {"text": 'a "b",\nc'}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5, "by": "x"}]
     source = as_lines(tmp_path / "rows.jsonl", rows)
@@ -400,7 +366,7 @@ def test_columns_that_only_later_rows_have(tmp_path, monkeypatch, window):
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
 def test_half_a_surrogate_pair_in_any_column(tmp_path, kind):
-    save(tmp_path / "model", "TokenClassification", num_labels=2)
+    save_random(tmp_path / "model", "TokenClassification", num_labels=2)
     (tmp_path / "a.jsonl").write_text('{"tokens": ["w1", "\\ud83d"], "by": "b\\uD83D"}\n')
     assert write(tmp_path / "model", [tmp_path / "a.jsonl"], tmp_path / f"o{kind}") == 1
     assert "b\ufffd".encode() in (tmp_path / f"o{kind}").read_bytes()
