@@ -53,8 +53,9 @@ sys.exit(main(int(sys.argv[1])))
 """
 
 
-@pytest.mark.parametrize("option", ["-B", "-u"])  # -u: without a buffer
-@pytest.mark.parametrize("lines", [1, 10_000])  # one is written when the interpreter exits
+@pytest.mark.parametrize(
+    ("option", "lines"), [("-B", 1), ("-B", 10_000), ("-u", 1)]
+)  # one line is written when the interpreter exits; -u: without a buffer
 def test_a_closed_pipe_ends_a_recipe_quietly(option, lines):
     reader, writer = os.pipe()
     os.close(reader)
