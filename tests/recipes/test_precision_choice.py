@@ -8,8 +8,6 @@ from helpers.recipe_runs import cut_off, recipe, write_inputs
 from bert_hf import PreTrainer
 from bert_hf.config import precision
 
-LINE = "precision: bf16 (avx512_bf16 and hidden size 32; bf16 pays from 16 on; --bf16 true|false decides)"
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -39,16 +37,12 @@ def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
         with cut_off(PreTrainer):
             pretrain(place)
     said = capsys.readouterr().out
-    assert said.count("precision:") == 1
-    assert LINE in said
+    assert said.count("precision:") == said.count("precision: bf16") == 1
     bf16_units(monkeypatch, "none")
     assert pretrain(place) == 0
     said = capsys.readouterr().out
     assert "resuming from" in said
-    assert (
-        "precision: bf16 (kept from the run, a new run here would use fp32: this CPU has no bf16 units; "
-        "--bf16 true|false decides)" in said
-    )
+    assert "precision: bf16 (kept from the run, a new run here would use fp32" in said
     assert json.loads((place / "pretrained/run.json").read_text())["identity"]["precision"] == "bf16"
     assert pretrain(place, "--bf16", "false") == 2  # another run
     assert "precision" in capsys.readouterr().err

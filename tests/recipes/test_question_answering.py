@@ -49,23 +49,20 @@ def results(place, folder):
     return json.loads((place / folder / "all_results.json").read_text())
 
 
-def test_squad_1(place, capsys):
+@pytest.fixture(scope="module")
+def squad(place):
     assert fine_tune(place, "squad", *files_of(place, "")) == 0
-    captured = capsys.readouterr()
-    said = captured.out
-    assert "newly initialized: qa_outputs.bias, qa_outputs.weight" in said
-    assert "LOAD REPORT" not in said + captured.err
-    assert "train: 40 questions, 40 of them with an answer" in said
-    assert "the best loss on 12 validation rows decides" in said
+    return place / "squad"
 
+
+def test_squad_1(place, squad, capsys):
     metrics = results(place, "squad")
     found = official(place, "dev.json", "squad", capsys)
     assert {name: metrics[f"eval_{name}"] for name in found} == found
     assert set(found) == {"exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total"}
-    assert not (place / "squad/null_odds.json").exists()
-    config = json.loads((place / "squad/config.json").read_text())
-    assert config.get("null_score_diff_threshold") is None
-    lists = json.loads((place / "squad/nbest_predictions.json").read_text())
+    assert not (squad / "null_odds.json").exists()
+    assert json.loads((squad / "config.json").read_text()).get("null_score_diff_threshold") is None
+    lists = json.loads((squad / "nbest_predictions.json").read_text())
     assert all(sum(entry["probability"] for entry in entries) == pytest.approx(1) for entries in lists.values())
 
 
@@ -94,23 +91,12 @@ def test_squad_2_stores_the_threshold_of_the_validation_questions(place, capsys)
         assert predict(place / "squad2", [row])[0]["answer"] == texts[asked["id"]]
 
 
-def test_a_threshold_that_is_given_is_kept(place):
-    words = ["--null_score_diff_threshold", "1000", "--max_steps", "1"]
-    assert fine_tune(place, "given", *files_of(place, "2"), *words) == 0
-    assert json.loads((place / "given/config.json").read_text())["null_score_diff_threshold"] == 1000
-    assert "" not in json.loads((place / "given/predictions.json").read_text()).values()
-
-
-def test_the_code_of_the_card_runs(place, capsys, monkeypatch):
-    assert fine_tune(place, "card", *files_of(place, ""), "--max_steps", "1") == 0
-    card = (place / "card/README.md").read_text()
-    code = card.partition("```python\n")[2].partition("```")[0]
+def test_the_code_of_the_card_runs(place, squad, capsys, monkeypatch):
+    card = (squad / "README.md").read_text()
     assert "pipeline_tag: question-answering" in card
-    assert "AutoModelForQuestionAnswering" in code
-
-    capsys.readouterr()
-    monkeypatch.chdir(place)
+    code = card.partition("```python\n")[2].partition("```")[0]
     code = code.replace("Anna wrote the letter in May.", "w1 w2 w3 " * 50)  # longer than the positions
+    monkeypatch.chdir(place)
     exec(compile(code, "card", "exec"), {})
     first, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("[{'answer': ")
@@ -143,11 +129,13 @@ def test_unlabelled_test_questions_do_not_make_a_run_one_of_squad_2(place, capsy
     assert len(json.loads((place / "hidden2/null_odds.json").read_text())) == 12
 
 
-def test_a_run_is_another_one_with_another_threshold_or_number_of_spans(place, capsys):
-    words = [*files_of(place, "2"), "--max_steps", "1"]
-    assert fine_tune(place, "identity", *words) == 0
+def test_a_given_threshold_is_kept_and_another_one_is_another_run(place, capsys):
+    words = [*files_of(place, "2"), "--max_steps", "1", "--null_score_diff_threshold", "1000"]
+    assert fine_tune(place, "given", *words) == 0
+    assert json.loads((place / "given/config.json").read_text())["null_score_diff_threshold"] == 1000
+    assert "" not in json.loads((place / "given/predictions.json").read_text()).values()
     for other in (["--null_score_diff_threshold", "1"], ["--n_best_size", "3"]):
-        assert fine_tune(place, "identity", *words, *other) == 2
+        assert fine_tune(place, "given", *words, *other) == 2
         assert "contains another run" in capsys.readouterr().err
 
 

@@ -102,7 +102,7 @@ def test_numbers_as_labels(split, tmp_path, rng, capsys):
 # ---- refused (bad input: tests/bad_inputs.py)
 
 
-def test_folders_of_others_are_refused(split, tmp_path, capsys):
+def test_other_files_and_an_earlier_split_are_kept(split, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     write(tmp_path / "out/notes.txt", ["mine"])
     for words in ([], ["--overwrite_output_dir"]):
@@ -110,8 +110,7 @@ def test_folders_of_others_are_refused(split, tmp_path, capsys):
         assert "error: out: " in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
-
-def test_a_folder_of_ours_is_kept_without_overwriting(split, tmp_path, capsys):
+    (tmp_path / "out/notes.txt").unlink()
     assert split("--train_file", str(MESSAGES)) == 0
     before = everything(tmp_path / "out")
     assert split("--train_file", str(MESSAGES), "--folds", "3") == 2

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from helpers.recipe_runs import cut_off, recipe
-from helpers.tagged_words import sentences, write_checkpoint, write_conll, write_parts
+from helpers.tagged_words import write_checkpoint, write_parts
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
@@ -153,12 +153,3 @@ def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, options):
 
     assert tune(place, cut.name, *words) == 0
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
-
-
-def test_two_layers_have_no_last_four(tmp_path, capsys):
-    write_checkpoint(tmp_path / "bert", layers=2)
-    for part in ("train", "validation", "test"):
-        write_conll(tmp_path / f"{part}.conll", sentences(5))
-    assert tune(tmp_path, "refused", *FEATURE_BASED) == 2
-    assert "error: --feature_based weighted_last_4: the model has 2 layers; choose" in capsys.readouterr().err
-    assert not (tmp_path / "refused").exists()
