@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
-from tiny import save_tiny_bert, tiny_config, tiny_tokenizer
+from tiny import tiny_config, tiny_tokenizer
 from torch import nn
 from transformers import BertForSequenceClassification
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.metrics.classification import RANKING
-from bert_hf.finetuning.run import read_inputs
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
@@ -24,16 +22,6 @@ def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
     files = [str(folder / "rows.tsv")]
     names = {"train_file": files, "validation_file": files, "test_file": files, "max_seq_length": 16}
     return ClassificationTask(ClassificationArguments(**{**names, **options}), tiny_tokenizer())
-
-
-def test_three_classes_have_no_metric_of_a_ranking(tmp_path):
-    two = made_task(tmp_path)
-    three = made_task(tmp_path, label_column="text", text_column="label")
-    found = [
-        set(task.metrics("validation", np.zeros((40, len(task.head.labels))), np.ones((40, 2))))
-        for task in (two, three)
-    ]
-    assert found[0] - found[1] == {RANKING}
 
 
 def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
@@ -88,20 +76,6 @@ def test_the_card_cuts_a_text_as_training_does(tmp_path, pairs):
         expected = model(**inputs).logits.softmax(-1).max().item()
     found = names["found"][0] if isinstance(names["found"], list) else names["found"]
     assert found["score"] == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
-    said = [made_task(tmp_path, long_texts=kind).limits() for kind in ("head", "head_tail", "windows")]
-    assert said[0] == []
-    assert "the beginning and the end of a text of more than 16 tokens. The pipeline" in said[1][0]
-    assert "all of, in several windows whose logits are averaged, a text of more than 16 tokens" in said[2][0]
-
-
-def test_a_check_names_columns_and_classes(tmp_path):
-    save_tiny_bert(tmp_path / "bert")
-    task_args = made_task(tmp_path, model_name_or_path=str(tmp_path / "bert")).task_args
-    line = next(read_inputs(ClassificationTask, task_args, None))
-    assert line.startswith("train: text: text, label: label, 40 rows; no 20, yes 20")
 
 
 def test_a_subset_of_the_training_rows_has_the_same_positive_class(tmp_path):

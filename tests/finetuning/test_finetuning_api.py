@@ -77,7 +77,7 @@ def test_the_threshold_of_an_earlier_training_does_not_stay(checkpoint, tmp_path
     assert model.config.null_score_diff_threshold is None
 
 
-def test_a_finished_model_records_how_rows_become_features(checkpoint, tmp_path, capsys):
+def test_a_finished_model_records_how_rows_become_features(checkpoint, tmp_path):
     for part, count in (("train", 60), ("test", 30)):
         labelled(count).to_csv(tmp_path / f"{part}.csv")
     files = ["--train_file", f"{tmp_path}/train.csv", "--validation_file", f"{tmp_path}/test.csv"]
@@ -91,15 +91,9 @@ def test_a_finished_model_records_how_rows_become_features(checkpoint, tmp_path,
     columns = {"text_column": "body_text", "text_pair_column": None, "label_column": "kind"}
     assert trained_on.pop("typical")["tokens"] == [7, 0]  # mean and deviation
     assert trained_on == {"head": "classification", **columns, "long_texts": "windows", "max_seq_length": 8}
-    assert recipe("evaluate")([str(run), "--test_file", f"{tmp_path}/test.csv"]) == 0
-    printed = capsys.readouterr().out
-    for words in ("label: kind, 30 rows; spam 15, ham 15", "F1 of 'spam'", "true \\ predicted  ham  spam"):
-        assert words in printed
-
     assert recipe("predict")([str(run), f"{tmp_path}/test.csv", "--output", f"{tmp_path}/out.jsonl"]) == 0
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert list(lines[0]) == ["body_text", "kind", "label", "score"]
-    assert "30 rows" in capsys.readouterr().out
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert list(first) == ["body_text", "kind", "label", "score"]
 
 
 def test_an_unknown_label_is_named(checkpoint, tmp_path, capsys):

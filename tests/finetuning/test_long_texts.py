@@ -102,14 +102,6 @@ def test_averaging_is_the_mean_of_each_row(rng):
     np.testing.assert_array_equal(single, logits)
 
 
-def test_what_is_cut_is_noted(tokenizer):
-    rows = LabelledTexts(["w1 w2"] * 60 + ["w1 " * 20] * 40, None)
-    notes = [encode_texts(rows, None, tokenizer, length, kind).note for length, kind in
-             ((10, "head"), (10, "windows"), (22, "head"))]  # fmt: skip
-    assert notes[0].startswith("40 of 100 rows have more than 10 tokens and are cut")
-    assert notes[1:] == ["40 of 100 rows have more than 10 tokens and are read in several windows", ""]
-
-
 def test_empty_texts_and_no_rows(tokenizer):
     rows = LabelledTexts(["", "w1"], None)
     assert encode_texts(rows, None, tokenizer, 8).features["input_ids"] == [[CLS, SEP], [CLS, 6, SEP]]

@@ -9,7 +9,7 @@ from helpers.classified_rows import read_labelled
 from helpers.recipe_runs import recipe
 from sklearn.metrics import f1_score
 from tiny import save_tiny_bert, tiny_config, tiny_tokenizer
-from transformers import AutoModelForSequenceClassification, pipeline
+from transformers import AutoModelForSequenceClassification
 
 from bert_hf import InputError, predict
 from bert_hf.data.text.tables import Row
@@ -84,13 +84,6 @@ def run(tmp_path_factory):
     words[-1] = str(folder / "other.jsonl")  # thresholds are not chosen on training rows
     assert recipe("finetune_classification")([*words, *options, *quick]) == 0
     return folder / "run"
-
-
-def test_probabilities_are_those_of_the_stock_pipeline(run):
-    texts = [row["text"] for row in ROWS]
-    stock = pipeline("text-classification", model=str(run), top_k=None)(texts)
-    for row, scores in zip(predict(run, texts), stock, strict=True):
-        assert row["scores"] == pytest.approx({each["label"]: each["score"] for each in scores}, abs=1e-6)
 
 
 def test_each_label_has_the_threshold_of_its_best_f1(run):

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bert_hf.finetuning.rows.near_duplicates import describe_groups, near_duplicate_groups
+from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 
 
 def similarity(one, other):
@@ -117,10 +117,3 @@ def test_units_that_share_a_sentence_are_divided():
     texts = [text for number in range(10) for text in ("Good morning everybody", f"{chr(97 + number)} b c d")]
     groups = near_duplicate_groups(texts, [row // 2 for row in range(20)])
     assert groups.tolist() == [number for pair in zip([0] * 10, range(1, 11), strict=True) for number in pair]
-
-
-def test_reports():
-    assert describe_groups(np.array([0, 1, 0, 2, 2, 0])) == (
-        "near-duplicates: 5 rows in 2 groups, the largest of 3 rows"
-    )
-    assert describe_groups(np.arange(3)) == "near-duplicates: none"

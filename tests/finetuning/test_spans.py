@@ -131,11 +131,6 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(tmp_path, 
     assert not titled or not {question.title for question in rest} & {question.title for question in part}
 
 
-def test_a_long_question_is_cut(tokenizer):
-    windows = make_windows([ask("w1 w2 w3 w4", "w5")], tokenizer, WindowShape(16, 2, max_query_length=3))
-    assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 w2 w3 [SEP] w5 [SEP]"
-
-
 def test_an_empty_context_is_one_window_without_answer(tokenizer):
     windows = make_windows([ask("w1", "")], tokenizer, WINDOW)
     assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
@@ -239,17 +234,6 @@ def test_an_answer_may_be_as_long_as_the_window(tokenizer):
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_the_best_starts_and_ends_alone_would_miss_the_best_span():
-    # The two best starts come after the two best ends, so that their pairs are no spans
-    starts = torch.tensor([[0.0, 1.0, 1.0, 1.0, 9.0, 8.0, 0.0]])
-    ends = torch.tensor([[0.0, 9.0, 8.0, 0.0, 1.0, 1.0, 0.0]])
-    allowed = torch.tensor([[False, True, True, True, True, True, False]])
-    none = 1 << 30
-    found = best_spans(starts, ends, allowed, torch.tensor([[1, none, 7, none]]), n_best=4, max_answer_length=2)
-    assert list(zip(found.starts[0].tolist(), found.ends[0].tolist(), strict=True)) == [(1, 1), (4, 4), (4, 5), (1, 2)]
-    assert (found.start_logits + found.end_logits).tolist() == [[10.0, 10.0, 10.0, 9.0]]
-
-
 # ---- predictions
 
 
@@ -269,14 +253,6 @@ def test_null_odds_and_threshold(tokenizer):
     assert prediction.text() == "w2"
     assert prediction.text(1.5) == "w2"  # only odds above the threshold say that there is no answer
     assert prediction.text(1.25) == ""
-
-
-def test_the_null_score_is_the_smallest_of_all_windows(tokenizer):
-    windows = make_windows([ask("w50 w51", CONTEXT)], tokenizer, WindowShape(9, 2))
-    starts, ends = zeros(windows)
-    starts[:, 0], ends[:, 0] = [3.0, 1.0, 2.0], [0.0, 0.5, 4.0]
-    (prediction,) = decode(windows, reduced(windows, starts, ends))
-    assert (prediction.null.start_logit, prediction.null.end_logit) == (1.0, 0.5)
 
 
 def test_files_of_the_2018_code(tokenizer, tmp_path):
@@ -306,17 +282,6 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a": "w1", "b": ""}
     assert len(json.loads((tmp_path / "nbest_predictions.json").read_text())["a"]) == 2
     assert not (tmp_path / "null_odds.json").exists()
-
-
-def test_nothing_half_written(tokenizer, tmp_path):
-    def broken():
-        yield next(decode(windows, reduced(windows, *zeros(windows))))
-        raise KeyboardInterrupt
-
-    windows = make_windows([ask("w50", "w1 w2")], tokenizer, WINDOW)
-    with pytest.raises(KeyboardInterrupt):
-        write_predictions(tmp_path, broken(), threshold=None)
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- text → tokens → text

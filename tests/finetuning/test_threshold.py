@@ -135,27 +135,6 @@ def test_the_run_saves_what_it_decided(run):
     assert (run / "run/precision_recall.png").stat().st_size > 1000
 
 
-def test_predict_and_evaluate_use_it(run):
-    words = [str(run / "run"), "--test_file", str(run / "test.csv"), "--output_dir", str(run / "again")]
-    assert recipe("evaluate")(words) == 0
-    own, metrics = results(run / "run"), results(run / "again")
-    assert {"test_false_positive_rate", "test_f1", "test_loss"} <= metrics.keys()
-    assert metrics == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
-
-    assert recipe("predict")([str(run / "run"), str(run / "test.csv"), "--output", str(run / "out.jsonl")]) == 0
-    lines = [json.loads(line) for line in (run / "out.jsonl").read_text().splitlines()]
-    written = (run / "run/test_predictions.tsv").read_text().splitlines()[1:]
-    assert [line["prediction"] for line in lines] == [line.split("\t")[1] for line in written]
-    threshold = json.loads((run / "run/config.json").read_text())["decision_threshold"]
-    spam = [line["score"] if line["prediction"] == "spam" else 1 - line["score"] for line in lines]
-    assert [line["prediction"] == "spam" for line in lines] == [score >= threshold for score in spam]
-
-    # The recipe itself, without training
-    assert classify(run, "third", "--do_train", "false", model="run") == 0
-    third = results(run / "third")
-    assert {name: third[name] for name in metrics} == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
-
-
 def test_a_rule_that_is_given_without_training_decides(run):
     assert classify(run, "other", "--do_train", "false", "--max_false_positive_rate", "0.9", model="run") == 0
     other, own = results(run / "other"), results(run / "run")

@@ -284,9 +284,3 @@ def test_the_validation_split_of_a_hub_data_set_adds_no_labels(monkeypatch):
     # Where it is split off the training rows, its labels are classes
     splits["train"] = splits.pop("validation")
     assert TokenClassificationTask(task_args, tiny_tokenizer()).head.labels == ("O", "B-product")
-
-
-def test_the_inputs_of_an_epoch_are_windows(tmp_path):
-    task = TokenClassificationTask(asked_for(tmp_path, max_seq_length=8), tiny_tokenizer())
-    assert len(task.encoded("train").features) > len(task.parts["train"])
-    assert not task.splits_test
