@@ -20,7 +20,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import WINDOWS, Phase, RunSampler, generator
 from bert_hf.data.text.sources import TextFile
 
-SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
+SHARDS, STEPS, BATCH, CUT_AT = 12, 28, 4, 16
 
 
 class Server:
@@ -90,7 +90,7 @@ def place(tmp_path_factory):
             "\n".join(
                 f"Topic {number} of {d} says in {s} that thing{d * 7 + s} follows {number + s}." for s in range(7)
             )
-            for d in range(8)
+            for d in range(4)
         ]
         (folder / f"{number:02d}.txt").write_text("\n\n".join(documents))
     text = ["--train_file", str(folder / "*.txt")]
@@ -131,7 +131,7 @@ def pretrain(place, corpus, output, *words) -> int:
             "--cache_dir", str(place / f"cache-{output}"),
             "--validation_split_percentage", "30", "--max_seq_length", "32",
             "--max_steps", str(STEPS), "--per_device_train_batch_size", str(BATCH),
-            "--logging_steps", "6", "--save_steps", str(CUT_AT), "--warmup_steps", "2", "--disable_tqdm", "true",
+            "--logging_steps", "4", "--save_steps", str(CUT_AT), "--warmup_steps", "2", "--disable_tqdm", "true",
             "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
         ]
     )  # fmt: skip
@@ -142,7 +142,7 @@ def results(run: Path) -> tuple:
     history = json.loads((run / "trainer_state.json").read_text())["log_history"]
     timed = ("runtime", "per_second", "mfu")
     kept = [{name: value for name, value in line.items() if not name.endswith(timed)} for line in history]
-    assert sum("loss" in line for line in kept) == STEPS // 6
+    assert sum("loss" in line for line in kept) == STEPS // 4
     return (run / "model.safetensors").read_bytes(), kept
 
 
@@ -203,12 +203,12 @@ def test_a_server_error_is_one_line_and_the_same_command_resumes(place, server, 
     order = windows(place, 0)
     assert not set(order[5]) & {shard for window in order[:5] for shard in window}
     server.faults = {f"data-{shard:05d}.arrow": fault for shard in order[5]}
-    words = [f"{server.address}/corpus", f"fault-{fault}", "--save_steps", "6", "--save_total_limit", "0"]
+    words = [f"{server.address}/corpus", f"fault-{fault}", "--save_steps", "4", "--save_total_limit", "0"]
     assert pretrain(place, *words) == 2
     error = one_error(capsys)
     assert error.startswith(f"error: {server.address}/corpus/data-{order[5][0]:05d}.arrow: cannot be read: ")
     assert ("checksum" in error) == (fault == "damaged")
-    assert (place / f"fault-{fault}/checkpoint-6").is_dir()
+    assert (place / f"fault-{fault}/checkpoint-4").is_dir()
     server.faults = {}
     assert pretrain(place, *words) == 0
     assert "resuming from" in capsys.readouterr().out
