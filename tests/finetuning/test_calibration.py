@@ -74,7 +74,8 @@ def place(tmp_path_factory):
 
 
 def train(place, output: str) -> int:
-    return classify(place, output, "--max_steps", "160", "--save_steps", "160", "--eval_strategy", "no")
+    steps = ["--max_steps", "80", "--save_steps", "80", "--lr_scheduler_type", "constant"]
+    return classify(place, output, *steps, "--eval_strategy", "no")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_the_stock_pipeline_gives_the_calibrated_scores(place, trained):
         return [one["score"] for row in found for one in row if one["label"] == "yes"]
 
     # The checkpoint has the weights of the training
-    logits = np.log(np.array(scores(folder / "checkpoint-160"), np.float64))
+    logits = np.log(np.array(scores(folder / "checkpoint-80"), np.float64))
     other = np.log1p(-np.exp(logits))
     expected = softmax(np.stack([other, logits], 1) / temperature, axis=-1)[:, 1]
     np.testing.assert_allclose(scores(folder), expected, atol=1e-6)
