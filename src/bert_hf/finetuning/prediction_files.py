@@ -3,7 +3,6 @@
 The output is a temporary file until it is whole: the same command begins again.
 """
 
-import contextlib
 import csv
 import itertools
 import json
@@ -136,39 +135,24 @@ def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
 
 
 def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write a table; where a later row has a column of its own, the lines before it get an empty cell."""
-    count = 0
-    names: list[str] = []
-    for window in windows:
-        more = [name for name in dict.fromkeys(name for row in window for name in row) if name not in names]
-        if more:
-            _add_columns(path, names, more)
-            names += more
-        with open(path, "a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, names, lineterminator="\n")
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in window)
-        count += len(window)
+    """Write a table by way of JSON lines: only the last row may tell all columns."""
+    lines = path.with_suffix(".older")
+    count = _write_lines(lines, windows)
+    names = dict.fromkeys(name for row in _read_lines(lines) for name in row)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in _read_lines(lines))
     return count
 
 
-def _add_columns(path: Path, names: list[str], more: list[str]) -> None:
-    """Write the header of a table, or add columns to one that was begun."""
-    older = path.with_suffix(".older")
-    with contextlib.suppress(FileNotFoundError):
-        os.replace(path, older)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*names, *more])
-        if names:
-            with open(older, encoding="utf-8", newline="") as lines:
-                writer.writerows(
-                    [*cells, *([""] * len(more))] for cells in itertools.islice(csv.reader(lines), 1, None)
-                )
-            older.unlink()
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with open(path, encoding="utf-8") as file:
+        yield from map(json.loads, file)
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _write_parquet(path: Path, windows: Iterator[list[dict]]) -> int:
