@@ -195,7 +195,8 @@ def test_pages_named_in_the_code_exist():
             assert (ROOT / page).exists(), f"{path}: {page}"
 
 
-def options_of_scripts() -> set[str]:
+@lru_cache
+def options_of_scripts() -> frozenset[str]:
     """Names of all options: fields declared by `option(…)`, and arguments of the benchmarks' own parsers."""
     names = set()
     for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")):
@@ -204,7 +205,7 @@ def options_of_scripts() -> set[str]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.AnnAssign) and getattr(getattr(node.value, "func", None), "id", "") == "option":
                 names.add(node.target.id)
-    return names
+    return frozenset(names)
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in ("CONTRIBUTING.md", "SECURITY.md")])
