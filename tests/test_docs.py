@@ -20,6 +20,7 @@ from transformers import BertForSequenceClassification, TrainingArguments
 
 import bert_hf
 from bert_hf import BertForPreTraining, train_tokenizer
+from bert_hf.config import training_arguments
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.package_files import recipe_main
 from bert_hf.data.corpus.prepare import prepare
@@ -293,6 +294,7 @@ def test_python_examples_run(block, reader, monkeypatch):
         code = re.sub(rf"\b{size}\b", small, code)
 
     monkeypatch.chdir(reader)
+    monkeypatch.setattr(training_arguments, "MIN_STEPS", 4)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", reader / "cache")
     if "onnxruntime" in code:
         pytest.importorskip("onnxruntime")
@@ -316,5 +318,6 @@ def test_notebooks_run(name, reader, monkeypatch):
 
     (reader / "examples").mkdir(exist_ok=True)
     monkeypatch.chdir(reader / "examples")
+    monkeypatch.setattr(training_arguments, "MIN_STEPS", 4)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", reader / "cache")
     exec(compile(text, name, "exec"), {})
