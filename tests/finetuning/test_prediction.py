@@ -101,19 +101,6 @@ def test_tags_are_those_of_the_first_pieces(tmp_path):
         assert row["labels"] == [model.config.id2label[best[first]] for first in firsts]
 
 
-def test_answers_are_those_of_one_question(tmp_path):
-    model, tokenizer = save_random(tmp_path / "model", "QuestionAnswering")
-    rows = [
-        {"question": " ".join(text.split()[:5]), "context": other}
-        for text, other in zip(TEXTS, TEXTS[::-1], strict=True)
-    ]
-    sizes = {"doc_stride": 4, "max_query_length": 8}
-    for row, own in zip(rows, predict(model, rows, tokenizer, **sizes), strict=True):
-        [expected] = predict(model, [row], tokenizer, **sizes)
-        assert own["answer"] == expected["answer"]
-        assert own["score"] == pytest.approx(expected["score"], abs=1e-5)
-
-
 def test_choices_are_those_of_a_stock_forward(tmp_path):
     model, tokenizer = save_random(tmp_path / "model", "MultipleChoice")
     rows = [{"context": TEXTS[n], "choices": TEXTS[n + 1 : n + 3 + n % 2], "label": 0} for n in range(6)]
