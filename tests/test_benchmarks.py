@@ -1,12 +1,15 @@
 """Benchmarks run, and all their sides do the same work. Their figures are not tested."""
 
 import json
+from pathlib import Path
 from random import Random
 
 import checkpoint_pieces
 import equal_loss
 import finetuning_parity
+import numpy as np
 import pretraining_throughput
+import published_encoder
 import pytest
 import torch
 import transformers
@@ -14,8 +17,11 @@ from corpus_preparation import Task, datasets_map, encode_batch_fast, original_2
 from helpers.choice_rows import swag_lines
 from helpers.questions import write_questions
 from helpers.tagged_words import sentences, write_conll
-from tiny import save_tiny_bert, tiny_config
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from tiny import PIECES, save_tiny_bert, tiny_config
 
+from bert_hf.analysis import study
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 from bert_hf.finetuning.network import load_task_model
 
@@ -155,3 +161,70 @@ def test_a_checkpoint_in_pieces_is_joined_again(tmp_path, monkeypatch):
     whole, joined = (transformers.BertForPreTraining.from_pretrained(tmp_path / name) for name in ("whole", "joined"))
     for name, tensor in whole.state_dict().items():
         assert torch.equal(joined.state_dict()[name], tensor.bfloat16().float()), name
+
+
+def recipe_of_few_steps(calls: list[list[str]]):
+    """A recipe that only writes what a run would have: its F1 is the number of the draw."""
+
+    def main(argv: list[str]) -> int:
+        if "--check" not in argv:
+            calls.append(argv)
+            folder = Path(argv[argv.index("--output_dir") + 1])
+            folder.mkdir(parents=True)
+            value = float(folder.parts[-4].removeprefix("fold-"))
+            kinds = ("test", "baseline_words", "baseline_characters")
+            metrics = {f"{kind}_{name}": value for kind in kinds for name in ("f1", "accuracy")}
+            (folder / "all_results.json").write_text(json.dumps({"train_samples": 8, **metrics}))
+        return 0
+
+    return main
+
+
+@pytest.mark.parametrize("columns", [["text"], ["text", "text_pair"]], ids=["texts", "pairs"])
+def test_cells_of_a_published_encoder(columns, tmp_path, monkeypatch, capsys):
+    """Each cell runs once; the logistic regression is that on the stock encoder's mean states."""
+    calls = []
+    monkeypatch.setattr(study, "recipe_main", lambda name: recipe_of_few_steps(calls))
+    save_tiny_bert(tmp_path / "model", max_position_embeddings=128)
+    rng = Random(0)
+    texts = [
+        # Unknown words tell near-duplicates, which are compared by letters, apart
+        [
+            " ".join([*rng.choices(PIECES, k=6), *("".join(rng.choices("abcdefghij", k=5)) for _ in "123")])
+            for _ in columns
+        ]
+        for _ in range(90)
+    ]
+    rows = [{**dict(zip(columns, row, strict=True)), "label": rng.choice(("ham", "spam"))} for row in texts]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--model_name_or_path", str(tmp_path / "model"), "--pretrained", str(tmp_path / "model"), "--folds", "2"]
+    flags += ["--train_file", str(file), "--output_dir", str(tmp_path / "out"), "--train_sizes"]
+    assert published_encoder.main([*flags, "20"]) == 0
+    assert published_encoder.main([*flags, "20", "all"]) == 0
+    assert len(calls) == 2 * 3 * 2  # draws, models, sizes
+
+    found = {(cell["method"], cell["train_size"]): cell for cell in last_line(capsys)}
+    assert found["published", "20"]["f1"] == found["baseline_words", "all"]["f1"] == [0, 1]
+    tokenizer, model = (
+        kind.from_pretrained(tmp_path / "model") for kind in (transformers.AutoTokenizer, transformers.AutoModel)
+    )
+
+    def features(file: Path) -> tuple[np.ndarray, list[str]]:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        with torch.no_grad():
+            states = [
+                np.stack([model(**tokenizer(row[name], return_tensors="pt"))[0][0].mean(0).numpy() for row in rows])
+                for name in columns
+            ]
+        if len(states) == 2:
+            states += [abs(states[0] - states[1]), states[0] * states[1]]
+        return np.hstack(states), [row["label"] for row in rows]
+
+    fold = tmp_path / "out/folds/fold-1"
+    (train, train_labels), (test, test_labels) = features(fold / "train.jsonl"), features(fold / "test.jsonl")
+    scaler = StandardScaler().fit(train)
+    regression = LogisticRegression(C=0.1, class_weight="balanced", max_iter=2000)
+    regression.fit(scaler.transform(train), train_labels)
+    accuracy = regression.score(scaler.transform(test), test_labels)
+    assert found["embeddings", "all"]["accuracy"][1] == pytest.approx(accuracy)
