@@ -31,6 +31,7 @@ class RandomRows:
     def __init__(self, tokenizer, given=None, config=None):
         super().__init__(tokenizer, given, config)
         self.labels = ("a", "b", "c")
+        self.demo_columns = ()
 
     @staticmethod
     def row(rng, ids) -> dict:
@@ -80,6 +81,9 @@ class Regression(Classes):
     @staticmethod
     def row(rng, ids):
         return {"input_ids": ids.tolist(), "labels": float(rng.normal())}
+
+    def targets(self, rows):
+        return np.array([row["labels"] for row in rows])
 
 
 class SeveralLabels(Classes):

@@ -75,7 +75,7 @@ class Head(ABC):
     option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
     own_metric: ClassVar[str]  # class in `metrics/evaluated.py`
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
-    demo_columns: tuple[str, ...] = ("text",)  # of a row, whose texts the demo asks for
+    demo_columns: tuple[str, ...] = ()  # of a row, whose texts the demo asks for
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase | None, given: Mapping[str, Any] | None = None, config: Any = None

@@ -49,6 +49,7 @@ class TokenClassificationHead(Head):
 
     name = "token_classification"
     auto_class: Any = AutoModelForTokenClassification
+    demo_columns = ("text",)
     architectures = ("ForTokenClassification",)
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"

@@ -227,7 +227,9 @@ class Task:
         """Write the predictions of a part into a folder, in the order of its rows."""
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
-        """Return the texts of some rows for the demo, those of different classes first."""
+        """Return the texts of some rows for the demo, those of different classes first; none for a head without one."""
+        if not self.head.demo_columns:
+            return []
         rows = self.parts[part]
         numbers = [*np.unique(self.strata(rows), return_index=True)[1].tolist(), *range(min(most, len(rows)))]
         return [self.head.demo_texts(rows, number) for number in list(dict.fromkeys(numbers))[:most]]
