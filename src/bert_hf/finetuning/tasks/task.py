@@ -227,7 +227,7 @@ class Task:
         """Write the predictions of a part into a folder, in the order of its rows."""
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
-        """Return the texts of some rows for the demo, those of different classes first; none for a head without one."""
+        """Return the texts of some rows for the demo, of different classes first; [] for a head without one."""
         if not self.head.demo_columns:
             return []
         rows = self.parts[part]
