@@ -60,7 +60,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 @contextlib.contextmanager
 def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
-    """Converts errors of servers and file systems to `InputError`.
+    """Convert errors of servers and file systems to `InputError`.
 
     Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
     """
@@ -81,12 +81,12 @@ def access_errors(where: str | Path, remedy: str = "check the address and the ne
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether it has a protocol: s3://, hf://, https://, …"""
+    """Return whether it has a protocol: s3://, hf://, https://, …"""
     return "://" in str(path)
 
 
 def expand(patterns: list[str], folders: bool = False) -> list[str]:
-    """The files that paths, URLs and globs name, each once, in the order given, those of a glob sorted.
+    """Return the files that paths, URLs and globs name, each once, in the order given, those of a glob sorted.
 
     Args:
         folders: folders are accepted, and remain as they are.
@@ -109,7 +109,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def check_disjoint(**named: list[str] | None) -> None:
-    """Checks that no file is given to two options: its rows would be trained on and tested."""
+    """Check that no file is given to two options: its rows would be trained on and tested."""
     options: dict[str, str] = {}
     for option, patterns in named.items():
         for path in expand(patterns or [], folders=True):
@@ -140,7 +140,7 @@ def _expand_url(pattern: str) -> list[str]:
 
 
 def path_without_query(path: str | Path) -> Path:
-    """A path, or that of a URL without its query, which may hold a signature."""
+    """Return a path; of a URL without its query, which may hold a signature."""
     return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
 
 
@@ -253,7 +253,7 @@ def log_unexpected(files: tuple[str, ...]) -> None:
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """Opens a file or a URL for reading, decompressed.
+    """Open a file or a URL for reading, decompressed.
 
     Raises:
         InputError: the URL cannot be opened. (A file's error stays an `OSError`.)

@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
-    """A document as pieces of at most `longest` characters, cut after a line, else after a space, else anywhere."""
+    """Yield a document in pieces of at most `longest` characters, cut after a line, else a space, else anywhere."""
     begin = 0
     while len(text) - begin > longest:
         at = text.rfind("\n", begin, begin + longest)

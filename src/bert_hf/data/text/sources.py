@@ -46,7 +46,7 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        """The last part of its path: the same on every machine."""
+        """Return the last part of its path: the same on every machine."""
         return path_without_query(self.path).name
 
     def checksum(self) -> str:
@@ -94,12 +94,12 @@ class SmallFiles:
 
     @property
     def name(self) -> str:
-        """The names of the first and the last file, and the number of files."""
+        """Return the names of the first and the last file, and the number of files."""
         return f"{self.files[0].name} … {self.files[-1].name} ({len(self.files):,} files)"
 
     @property
     def text_column(self) -> str | None:
-        """The column of the text in each file."""
+        """Return the column of the text in each file."""
         return self.files[0].text_column
 
     def checksum(self) -> str:
@@ -173,7 +173,7 @@ class HubShard:
         return text_checksum(f"{self.name} {revision}")
 
     def read(self) -> Iterator[Piece]:
-        """Its rows; each is a document."""
+        """Yield its rows; each is a document."""
         with access_errors(self.dataset, _HUB_REMEDY):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
             rows = (Row(row, self.dataset) for row in shard)
@@ -244,7 +244,7 @@ def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
 
 
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
-    """The shards of a Hub dataset's `train` split."""
+    """Return the shards of a Hub dataset's `train` split."""
     with access_errors(dataset, _HUB_REMEDY):
         count = _load_streaming(dataset, config).num_shards
     return [HubShard(dataset, config, index, count, text_column) for index in range(count)]

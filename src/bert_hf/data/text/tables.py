@@ -68,11 +68,11 @@ class Row(NamedTuple):
     document: str | None = None
 
     def error(self, what: str, remedy: str) -> InputError:
-        """An error about this row."""
+        """Return an error about this row."""
         return InputError(what, where=self.where, line=self.line, remedy=remedy)
 
     def header_error(self, what: str, remedy: str) -> InputError:
-        """An error about the columns of the table."""
+        """Return an error about the columns of the table."""
         return InputError(what, where=self.where, line=self.line and 1, remedy=remedy)
 
 
@@ -130,7 +130,7 @@ def file_rows(
 
 
 def read_texts(path: str, text_column: str | None) -> Iterator[str]:
-    """The text of each row of a table; rows without text are skipped."""
+    """Yield the text of each row of a table; rows without text are skipped."""
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
         for _, first in itertools.islice(_parquet_rows(path), 1):
@@ -144,7 +144,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
 
 
 def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
-    """The text of each row; rows whose text is null are skipped. `only_strings`: see `choose_column`."""
+    """Yield the text of each row; rows whose text is null are skipped. `only_strings`: see `choose_column`."""
     for row in rows:
         text_column = text_column or choose_column(row, only_strings)
         if (text := text_of(row, text_column)) is not None:
@@ -152,7 +152,7 @@ def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool =
 
 
 def text_of(row: Row, column: str) -> str | None:
-    """The text in a column; None for null."""
+    """Return the text in a column; None for null."""
     if column not in row.values:
         remedy = f"{did_you_mean(column, row.values)}pass --text_column, one of: {', '.join(row.values)}"
         raise row.error(f"no column {column!r}", remedy)
@@ -191,7 +191,7 @@ def list_cell(value: Any) -> list | None:
 
 
 def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
-    """The column called like the first of the names, else the only one called like one of them, whatever its case."""
+    """Return the column called like the first of the names, else the only one called like one of them, in any case."""
     usual = [column for column in columns if column.lower() in names]
     if names[0] in usual:
         return names[0]
@@ -199,7 +199,7 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
 
 
 def choose_column(row: Row, only_strings: bool = True) -> str:
-    """The column of the text, by the first row: by its name, or the only one of strings.
+    """Return the column of the text, by the first row: by its name, or the only one of strings.
 
     Args:
         only_strings: False: by its name alone.
@@ -278,7 +278,7 @@ def _choose_separator(lines: list[str], kind: str) -> str:
 
 
 def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
-    """Names for the two columns of a table without a header; [] for a table with one.
+    """Return names for the two columns of a table without a header; [] for a table with one.
 
     A label occurs in many rows and the name of a column in one:
 
@@ -305,7 +305,7 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
 
 
 def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool:
-    """Whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
+    """Return whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
 
     The last line may be cut off, if another line has a quote of two characters.
     """
@@ -346,7 +346,7 @@ def _fields(
 
 
 def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
-    """The objects of JSON lines, or of a JSON array, which is read whole."""
+    """Yield the objects of JSON lines, or of a JSON array, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
     number, first = next(lines, (1, ""))
     if first.lstrip().startswith("["):
@@ -366,7 +366,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
-    """The rows, all columns or some of them."""
+    """Yield the rows, all columns or some of them."""
     try:
         source: Any = open_bytes(path) if is_url(path) or compression(path) else path
         if not isinstance(source, str) and not source.seekable():
@@ -386,7 +386,7 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
 
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
-    """The row with names of classes in place of their numbers; -1, which marks an unlabelled row, becomes None."""
+    """Return the row with names of classes in place of numbers; -1, which marks an unlabelled row, becomes None."""
     row_with_names = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements
