@@ -293,8 +293,9 @@ def test_all_parts_are_the_same_for_a_stock_checkpoint_and_ours(place, capsys, m
     ours = BertForPreTraining.from_pretrained(place / "stock")
     ours.save_pretrained(place / "ours")
     save_tokenizer(tiny_tokenizer(), place / "ours")
-    again = probe(place, "ours", "ours-report")[1]
-    assert {part: again[part] for part in PROBES} == {part: found[part] for part in PROBES}
+    parts = [part for part in PROBES if part != "few_labels"]  # which fine-tunes the same encoder again
+    again = probe(place, "ours", "ours-report", "--parts", *parts)[1]
+    assert {part: again[part] for part in parts} == {part: found[part] for part in parts}
 
 
 def test_a_checkpoint_without_heads_is_probed_in_the_other_parts(place):

@@ -403,7 +403,10 @@ def test_the_plain_path_returns_what_the_fast_path_does_not_have(asked):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's
-@pytest.mark.parametrize("layers", [True, False])  # compiled as `PreTrainer` does on a GPU; the whole model
+@pytest.mark.parametrize(
+    "layers",  # compiled as `PreTrainer` does on a GPU; the whole model
+    [True, pytest.param(False, marks=pytest.mark.slow)],
+)
 def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch, layers):
     """The layout of a GPU (the backend needs no C++ compiler)."""
     monkeypatch.setattr(
