@@ -357,3 +357,18 @@ def test_accumulated_steps_are_those_of_whole_batches(tmp_path):
     assert updates[0].norm() > 0.1
     # Choices that a row lacks make their batch a padded one, whose sums are in another order
     assert (updates[0] - updates[1]).norm() <= 1e-4 * updates[0].norm()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"choices": ["1", "2", "3"], "answer": "2"}, 1),  # the text, not the number
+        ({"choices": ["1", "2", "3"], "label": 2}, 2),
+        ({"answers": "two", "option1": "one", "option2": "two", "label": 1}, 1),  # `answers` is no numbered choice
+        ({**{f"ending{n}": f"end {n}" for n in range(12)}, "label": 10}, 10),
+    ],
+)
+def test_labels_that_name_a_choice(values, expected):
+    row = choice_row(Row({"context": "It is.", **values}, "rows.jsonl", 1))
+    assert row.label == expected
+    assert len(row.choices) == (12 if "ending0" in values else len(values.get("choices", "ab")))

@@ -12,7 +12,7 @@ _QUESTIONS = ("sent2", "question", "question_stem", "stem", "goal", "query")
 _CHOICES = ("choices", "options", "endings")
 _LABELS = ("label", "answerKey", "answer", "labels", "gold")
 _KEYED = ("answerKey", "answer")  # labels that name a numbered column: "2" is `option2`; a `label` of 2 is the third
-_NUMBERED = re.compile("(ending|choice|option|answer|sol)_?([0-9]|[A-Z])", re.IGNORECASE)
+_NUMBERED = re.compile("((?i:ending|choice|option|answer|sol))(_?[0-9]+|_?[A-Z]|_[a-z])")
 _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
 
 
@@ -64,7 +64,7 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
 
     label = None
     if with_label and values.get(column) not in (None, "", -1, "-1"):
-        label = _number(str(values[column]).strip(), keys, choices)
+        label = _number(str(values[column]).strip(), keys, choices, may_be_text=column in _KEYED)
         if label is None:
             what = f"label {values[column]!r} is not one of the {len(choices)} choices"
             raise row.error(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")
@@ -92,20 +92,24 @@ def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tupl
     numbered: dict[str, dict[str, Any]] = {}  # choices by the name before the number
     for name, value in values.items():
         if match := _NUMBERED.fullmatch(name):
-            numbered.setdefault(match[1], {})[match[2]] = value
-    choices = next(iter(numbered.values()), {})
-    keys = sorted(choices)
+            numbered.setdefault(match[1], {})[match[2].removeprefix("_")] = value
+    choices = max(numbered.values(), key=len, default={})
+    keys = sorted(choices, key=lambda key: (len(key), key))
     while keys and choices[keys[-1]] in (None, ""):  # a table has empty cells where a row has fewer choices
         keys.pop()
     return keys if numbers_are_keys else [], [choices[key] for key in keys]
 
 
-def _number(label: str, keys: list[str], choices: list[str]) -> int | None:
-    """Return the number of the choice that a label names, from 0; None: it names none."""
+def _number(label: str, keys: list[str], choices: list[str], may_be_text: bool) -> int | None:
+    """Return the number of the choice that a label names, from 0; None: it names none.
+
+    Args:
+        may_be_text: of choices that are numbers, a label names the one with its text.
+    """
     if label in keys:
         return keys.index(label)
     number = -1
-    if label.isdecimal():
+    if label.isdecimal() and not (may_be_text and choices.count(label) == 1):
         number = int(label)
     elif choices.count(label) == 1:
         number = choices.index(label)
