@@ -305,3 +305,10 @@ def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
     hub(monkeypatch, **{**splits, "train": splits["train"].select([])})
     with pytest.raises(InputError, match="imdb: no split 'train'"):
         read(dataset_name="imdb")
+
+
+def test_a_point_beside_decimal_commas_is_refused(tmp_path):
+    """In German 1.234 is 1234."""
+    rows = read_labelled(write(tmp_path, "a.csv", "text;score\nx;12,5\ny;1.234\nz;980,0\n"), label_column="score")
+    with pytest.raises(InputError, match=r"labels '12,5' and '1\.234'"):
+        rows.numbers()

@@ -150,9 +150,14 @@ class LabelledTexts:
             where, line = self.places[row]
             raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
         commas = [label for label in self.class_names() if "," in str(label)]
+        points = [str(label) for label in self.class_names() if "." in str(label)]
+        points = [label for label in points if _THOUSANDS.fullmatch(label.replace(".", ","))]
         if commas and all(map(_THOUSANDS.fullmatch, commas)):
             what = f"label {commas[0]!r} has a decimal comma, or one of thousands"
             raise InputError(what, where=self.file(), remedy=f"write {commas[0].replace(',', '')} or a decimal point")
+        if commas and points:
+            what = f"labels {commas[0]!r} and {points[0]!r}: the point is decimal, or of thousands"
+            raise InputError(what, where=self.file(), remedy="write all numbers with a decimal point")
         return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:
