@@ -292,3 +292,19 @@ def test_predictions_name_the_place_of_their_row(tmp_path):
     assert (tmp_path / "a.tsv").read_text() == "index\tprediction\tplace\n0\tham\tb.csv:2\n1\tspam\tc.parquet\n"
     write_numbered_predictions(tmp_path / "a.tsv", ["ham"])
     assert (tmp_path / "a.tsv").read_text() == "index\tprediction\n0\tham\n"
+
+
+def test_f1_of_a_benchmark_is_of_its_positive_class(tmp_path):
+    """A checkpoint whose first class is the positive one gets a new head."""
+    names = {0: "equivalent", 1: "not_equivalent"}
+    config = tiny_config(id2label=names, label2id={name: number for number, name in names.items()})
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "bert")
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    rows = header + "1\t1\t2\tA cat.\tA cat.\n0\t3\t4\tYes.\tNo.\n"
+    folder = write(tmp_path / "mrpc", "mrpc", train=rows)
+    task = ClassificationTask(
+        ClassificationArguments(str(tmp_path / "bert"), task="mrpc", data_dir=folder, max_seq_length=16),
+        tiny_tokenizer(),
+    )
+    assert task.head.labels == ("not_equivalent", "equivalent")
+    assert "F1 is of 'equivalent'" in task.new_head

@@ -75,6 +75,17 @@ class ClassificationTask(Task):
                 made.problem_type = REGRESSION
         return made
 
+    def _compare_head(self, config: Any) -> str:
+        """Return `new_head`. A benchmark's F1 is of its second class, which has to be the checkpoint's second, too."""
+        labels = self.head.labels
+        new_head = super()._compare_head(config)
+        known = TASKS.get(self.task_args.task or "")
+        swapped = len(labels) == 2 and self.head.labels != labels
+        if swapped and known is not None and ("f1" in known.metrics or not known.metrics):
+            self.head.labels = labels
+            return f"F1 is of {labels[1]!r}, and the checkpoint's classes are {', '.join(reversed(labels))}"
+        return new_head
+
     # ---- rows
 
     def read(self) -> dict[str, LabelledTexts]:
