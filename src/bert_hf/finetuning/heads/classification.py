@@ -66,6 +66,7 @@ class ClassificationHead(Head):
 
     name = "classification"
     auto_class = AutoModelForSequenceClassification
+    demo_columns = ("text",)
     architectures = ("ForSequenceClassification",)
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
