@@ -99,3 +99,18 @@ def test_constant_predictions_get_a_line(finished):
     assert made.task._constant_line("validation", kept) == []
     [line] = made.task._constant_line("validation", kept * 0 + 1017)
     assert line.startswith("! the predictions are nearly constant (deviation 0, of the labels")
+
+
+def test_the_scale_of_resumed_weights_is_the_checkpoints(finished):
+    """Rows that were added have another mean: the checkpoint's predictions do not move by it."""
+    folder, _ = finished
+    options = {"output": "more", "steps": 21}
+    more = tuner(folder, **options)
+    encoded = more.task.encoded("train")
+    moved = encoded.features.map(lambda row: {"labels": row["labels"] + 500.0})
+    more.task._encoded["train"] = encoded._replace(features=moved)
+    more.train(resume_from_checkpoint=str(folder / "run/checkpoint-20"))
+    assert more.head.label_scale is None
+    more.save_model(str(folder / "moved"))
+    before = scores(folder / "run/checkpoint-20")
+    assert np.abs(scores(folder / "moved") - before).max() < 50

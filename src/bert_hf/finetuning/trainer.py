@@ -19,13 +19,14 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.heads.head import Head, Kept, compute_further, losses_and_counts, run_network
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, compute_further, losses_and_counts, run_network
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.predict import Predictor, rows_of_texts
 from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
+from bert_hf.models.loading import read_safe_json
 from bert_hf.models.unpadded_encoder import add_layout, without_padding
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.repeated_rows import without_repeated_rows
@@ -306,6 +307,13 @@ class FineTuner(ResumableTrainer):
         if "validation" in self.task.parts:
             self.validate(None if sharded else self.network)
         return trained
+
+    def begin(self, checkpoint: str | None) -> None:
+        """Take the scale of the labels from a checkpoint: its weights may be of other rows than the present ones."""
+        super().begin(checkpoint)
+        if checkpoint is not None and (config := Path(checkpoint, "config.json")).is_file():
+            self.head.resume(read_safe_json(config).get(TRAINED_ON) or {})
+            self._record_options()
 
     def validate(self, network: nn.Module | None) -> None:
         """Set `validation_metrics`: of the weights that are kept, with what the task decides by these rows.

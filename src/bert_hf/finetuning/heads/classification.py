@@ -196,8 +196,10 @@ class ClassificationHead(Head):
         return {**super().config_options(), "problem_type": self.problem_type}
 
     def attach(self, network: Any) -> None:
-        trained = getattr(getattr(network, "config", None), TRAINED_ON, None) or {}
-        self.label_scale = trained.get("label_scale") and tuple(trained["label_scale"])
+        self.resume(getattr(getattr(network, "config", None), TRAINED_ON, None) or {})
+
+    def resume(self, trained_on: Mapping[str, Any]) -> None:
+        self.label_scale = trained_on.get("label_scale") and tuple(trained_on["label_scale"])
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
         """Train on standardized numbers: numbers of 10 to 98 are too far from the outputs of a new layer."""

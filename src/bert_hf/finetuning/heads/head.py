@@ -167,6 +167,9 @@ class Head(ABC):
     def attach(self, network: Any) -> None:  # noqa: B027 - optional
         """Take the network before features are encoded, for a head that computes features with it."""
 
+    def resume(self, trained_on: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Take what the weights of a checkpoint depend on from its record (`TRAINED_ON` in config.json)."""
+
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
         """Prepare the head's layers for a training on features; `new_head`: they are random."""
 
