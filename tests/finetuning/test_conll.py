@@ -80,11 +80,17 @@ GERMEVAL = "#\thttp://a.example [2009]\n" + numbered("{0}\t{1}\t{2}\tO").replace
         (numbered("{2}\t{1}"), "word: column 2, label: column 1"),
         (numbered("{0}\t{1}\tNN\t{2}"), "word: column 2, label: column 4"),
         (numbered("report.txt\t{2}\t{0}\t{1}"), "word: column 4, label: column 2"),
+        (numbered("{0}2\t{0}7\t{1}\t{2}"), "word: column 3, label: column 4"),  # begin and end in characters
     ],
 )
 def test_which_columns_are_read(tmp_path, caplog, content, read):
     assert pairs(read_tagged(write(tmp_path, "a.conll", content))) == SENTENCES
     assert read in caplog.text
+
+
+def test_entities_may_begin_late(tmp_path):
+    content = "the B-NP O\n\n" * 1100 + "Rome B-NP B-LOC\n"
+    assert pairs(read_tagged(write(tmp_path, "a.conll", content)))[-1] == (["Rome"], ["B-LOC"])
 
 
 def test_columns_that_are_named(tmp_path):

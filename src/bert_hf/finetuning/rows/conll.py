@@ -24,7 +24,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics.entities import is_tag, split_tag
 
 DOCUMENT_START = "-DOCSTART-"
-_FIRST_LINES = 1000
+_FIRST_LINES = 20_000  # labels of entities may be rare
 _CONLL_U, _PARTS_OF_SPEECH = 10, 3  # the number of its columns; UPOS
 _NO_WORD = re.compile(r"\d+[-.]\d+")  # in place of a number, in CoNLL-U: a contraction, or a word that is not written
 
@@ -89,7 +89,8 @@ def find_layout(
     if at_label is None:
         at_label = _label_column(free, width) if len(free) > (at_word is None) else -1
     if at_word is None:
-        values = {number: len(set(column)) for number, column in free.items() if number != at_label}
+        texts = [number for number, column in free.items() if not all(map(str.isdecimal, column))]  # not offsets
+        values = {number: len(set(columns[number])) for number in texts if number != at_label}
         at_word = next((number for number, own in values.items() if 5 * own > max(values.values())), 0)
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
     return Layout(tabs, width, at_number, at_word, at_label, labels)
