@@ -228,6 +228,7 @@ def test_the_nine_tasks_of_the_benchmark():
         ({"spam", "ham"}, "spam", ("ham", "spam")),
         ({"entailment", "neutral"}, "mnli", ("entailment", "neutral", "contradiction")),
         ({"no", "yes"}, None, ("no", "yes")),
+        ({"nein", "Ja"}, None, ("nein", "Ja")),
         ({"positive", "zzz"}, None, ("zzz", "positive")),
         ({"c", "a", "b"}, None, ("a", "b", "c")),
         ({"1", "0"}, None, ("0", "1")),

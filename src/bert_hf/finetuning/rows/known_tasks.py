@@ -138,7 +138,10 @@ TASKS = {
     "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam")),
 }  # fmt: skip
 
-_POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
+_POSITIVE_NAMES = (  # of two labels, without a task
+    "spam", "1", "yes", "true", "positive", "pos",
+    "ja", "oui", "sí", "si", "sim", "tak", "evet", "да", "positiv", "positif", "positivo",
+)  # fmt: skip
 
 
 def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[str, ...]:
