@@ -294,8 +294,9 @@ class FineTuner(ResumableTrainer):
         self.task.begin()
         try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
+        features = self.task.encoded("train").features
+        self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
         if not sharded:
-            self.head.begin_training(self.network, self.task.encoded("train").features, bool(self.task.new_head))
             self._record_options()
         dense = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if dense else without_padding(self.network):

@@ -203,7 +203,9 @@ class ClassificationHead(Head):
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
         """Train on standardized numbers: numbers of 10 to 98 are too far from the outputs of a new layer."""
-        if self.regression:
+        if self.regression and network is None:
+            logger.info("! labels are not standardized under DeepSpeed and FSDP: large numbers are learned slowly")
+        elif self.regression:
             numbers = np.array(features["labels"], np.float64)
             mean, deviation = float(numbers.mean()), float(numbers.std()) or 1.0
             self._rescale(network, (mean, deviation), keeps_weights=new_head)

@@ -171,7 +171,12 @@ class Head(ABC):
         """Take what the weights of a checkpoint depend on from its record (`TRAINED_ON` in config.json)."""
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
-        """Prepare the head's layers for a training on features; `new_head`: they are random."""
+        """Prepare the head's layers for a training on features.
+
+        Args:
+            network: None where the engine keeps weights of its own (DeepSpeed, FSDP).
+            new_head: the layers are random.
+        """
 
     def end_training(self, network: Any) -> None:  # noqa: B027 - optional
         """Change the weights back to what the stock class expects."""
