@@ -25,7 +25,7 @@ the same. Commands that train also take every field of transformers'
 # What a user looks for, and the options of each subject in the order in which they are used
 SUBJECTS = {
     "Command": "config check num_processes accelerate_config",
-    "Data": """train_file validation_file test_file dataset_name dataset_config_name task data_dir text_column
+    "Data": """train_file validation_file test_file dataset_name dataset_config_name task text_column
         text_pair_column encoding separator language sentence_per_line join_lines deduplicate shard num_proc cache_dir
         validation_split_percentage test_split_percentage split_seed folds max_train_samples max_eval_samples""",
     "Labels": """label_column label_separator label_columns problem_type class_names class_weight slice_column

@@ -222,7 +222,6 @@ def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
         (["--config=c.yaml"], "c.yaml"),
         (["--config", "c.yaml"], "a/rows.csv"),
         (["--train_file=a/rows.csv"], "a/rows.csv"),
-        (["--data_dir", "a"], "a/rows.csv"),
         (["--config", "c.yaml", "--train_file=b.csv"], None),
     ],
 )
@@ -249,7 +248,7 @@ def test_a_text_moved_to_the_folder_of_another_class_is_an_error(tmp_path):
     for name in ("ham", "spam"):
         (tmp_path / "rows" / name).mkdir(parents=True)
         (tmp_path / "rows" / name / "5.txt").write_text(name)
-    argv = [*MODELS, "--seeds", "1", "--output_dir", f"{tmp_path}/out", "--data_dir", f"{tmp_path}/rows"]
+    argv = [*MODELS, "--seeds", "1", "--output_dir", f"{tmp_path}/out", "--dataset_name", f"{tmp_path}/rows"]
     assert make_study(argv, FakeRecipe()).run() == 0
 
     (tmp_path / "rows/ham/5.txt").rename(tmp_path / "rows/spam/4.txt")

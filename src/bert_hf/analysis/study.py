@@ -58,7 +58,7 @@ _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as
 # Set by the study for each cell
 _SET_BY_STUDY = ("seed", "model_name_or_path", "from_scratch", "overwrite_output_dir", "resume_from_checkpoint")
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "max_train_samples")
-_INPUTS = ("config", "train_file", "validation_file", "test_file", "data_dir", "dataset_name")  # files or folders
+_INPUTS = ("config", "train_file", "validation_file", "test_file", "dataset_name")  # files or folders
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 

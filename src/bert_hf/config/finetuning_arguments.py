@@ -123,8 +123,7 @@ class TaskArguments:
 class ClassificationArguments(LabelledColumns, TaskArguments):
     """Classification."""
 
-    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.")
-    data_dir: str | None = option(None, "Folder with the benchmark's files.", only_with="task")
+    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE) or spam; an unknown name lists them all.")
     long_texts: str = option(
         "head",
         "Part of longer texts that is read: head, head_tail, windows (everything).",
@@ -136,9 +135,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         not_with="problem_type=regression",
         common=False,
     )
-    slice_column: str | None = option(
-        None, "Column of groups: slices.csv has their metrics.", not_with="data_dir", common=False
-    )
+    slice_column: str | None = option(None, "Column of groups: slices.csv has their metrics.", common=False)
     class_weight: str = option(
         "none",
         "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",

@@ -15,7 +15,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
-from bert_hf.errors import InputError, check_known
+from bert_hf.errors import check_known
 from bert_hf.finetuning.decisions import mistakes, thresholds
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
@@ -31,14 +31,8 @@ from bert_hf.finetuning.metrics.classification import (
     predicted_labels,
     reliability,
 )
-from bert_hf.finetuning.rows.known_tasks import (
-    TASKS,
-    order_labels,
-    read_task_folder,
-    write_numbered_predictions,
-    write_submission,
-)
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of, without_empty
+from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, write_numbered_predictions
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
@@ -89,20 +83,11 @@ class ClassificationTask(Task):
     # ---- rows
 
     def read(self) -> dict[str, LabelledTexts]:
+        """Return the rows by part; from the Hub with the columns and the splits of a known task."""
         task_args, head = self.task_args, self.head
         source = self.source(task_args)
-        if task_args.data_dir is not None:
-            head.columns_read = Columns(*TASKS[str(task_args.task)].columns)  # predictions ask for these
-            return {
-                part: rows.with_names(task_args.class_names or ())
-                for part, rows in read_task_folder(str(task_args.task), task_args.data_dir).items()
-            }
-        if task_args.train_file:
-            return super().read()
-
-        # The Hub: the columns and the splits of a known task
         known = TASKS.get(task_args.task or "")
-        if known is None:
+        if known is None or task_args.train_file:
             return super().read()
         for name, column in zip(("text_column", "text_pair_column", "label_column"), known.columns, strict=True):
             if column is not None:
@@ -113,7 +98,7 @@ class ClassificationTask(Task):
             if split not in rows:
                 continue
             labelled = head.read(rows[split], self.labels_of(part))
-            if known.benchmark and part.startswith("test"):
+            if known.hides_test_labels and part.startswith("test"):
                 labelled.labels = None  # the Hub has -1, which is a number like others in a regression
             parts[part] = without_empty(labelled)
         return parts
@@ -153,11 +138,8 @@ class ClassificationTask(Task):
     def source(cls, task_args: Any) -> Any:
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
-        if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
-            what = "needs --task and no --train_file"
-            raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
         hub_id = TASKS[task_args.task].hub_id if task_args.task and not task_args.train_file else None
-        return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
+        return task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
         return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._warning]))
@@ -282,17 +264,7 @@ class ClassificationTask(Task):
         else:
             values = predicted_classes(logits, self.head.threshold)
             shown = [labels[number] for number in values]
-
-        # A submission has all test rows of the benchmark, and its classes, in their order
-        drawn = len(logits) == self.task_args.max_eval_samples
-        known = None if drawn else TASKS.get(self.task_args.task or "")
-        orders = [known.labels, tuple("012"[: len(known.labels)])] if known and part in known.submissions else []
-        order = next((names for names in orders if sorted(names) == sorted(labels)), None)
-        if order is not None:
-            numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
-            write_submission(folder, str(self.task_args.task), part, numbers)
-        else:
-            write_numbered_predictions(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
+        write_numbered_predictions(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
     # ---- identity, card, report
 
