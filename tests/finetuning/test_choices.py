@@ -229,10 +229,9 @@ def test_the_baseline_is_the_most_frequent_position(task, tmp_path):
 def test_predictions_name_the_choice(task, tmp_path):
     rows = task.parts["test"]
     task.write_predictions(tmp_path, "test", np.eye(4)[[3] * len(rows)])
-    lines = (tmp_path / "test_predictions.tsv").read_text().splitlines()
-    assert lines[0] == "index\tprediction\ttext\tplace"
-    expected = [f"{number}\t3\t{row.choices[3]}\t{row.where}:{row.line}" for number, row in enumerate(rows)]
-    assert lines[1:] == expected
+    written = [json.loads(line) for line in (tmp_path / "test_predictions.jsonl").read_text().splitlines()]
+    assert [row["choice"] for row in written] == [3] * len(rows)
+    assert [row["choices"].splitlines() for row in written] == [list(row.choices) for row in rows]
 
 
 def test_losses_are_those_of_the_stock_head(task, words):

@@ -12,7 +12,6 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import compute_metrics, rows_of_files
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
 from bert_hf.finetuning.metrics.entities import Entity, entities
-from bert_hf.finetuning.rows.conll import write_tagged
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, check_labels, label_names, unify_schemes
 
 SENTENCES = [(["EU", "rejects", "German", "call"], ["B-ORG", "O", "B-MISC", "O"]), (["Peter"], ["B-PER"])]
@@ -309,16 +308,3 @@ def test_parquet_of_numbered_labels_as_a_file_and_as_a_folder_of_the_hub(tmp_pat
     assert pairs(found) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
     assert found.place(0, 0) == (f"{tmp_path} (train)", None)
     assert f"{tmp_path} (train): 1 rows have no words and are left out" in caplog.text
-
-
-def test_written_files_are_read_back(tmp_path):
-    words = [["EU", "a b", "c\td", ""], ["#"], ["-"]]
-    gold = [["B-X", "O", "O", "O"], ["O"], ["O"]]
-    write_tagged(tmp_path / "out.conll", words, gold, gold)
-    assert (
-        tmp_path / "out.conll"
-    ).read_text() == "EU\tB-X\tB-X\na_b\tO\tO\nc_d\tO\tO\n_\tO\tO\n\n#\tO\tO\n\n-\tO\tO\n\n"
-
-    again = read_tagged([str(tmp_path / "out.conll")])
-    assert again.words == [["EU", "a_b", "c_d", "_"], ["#"], ["-"]]
-    assert again.tags == gold

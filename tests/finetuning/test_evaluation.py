@@ -114,8 +114,8 @@ def of_answers(rows, test_file) -> dict[str, float]:
 def of_words(rows, test_file) -> dict[str, float]:
     """The files of the run have the same labels."""
     gold, said = ([row[name] for row in rows] for name in ("tags", "labels"))
-    written = (test_file.parent / "run/predictions.conll").read_text().split("\n\n")[:-1]
-    assert said == [[line.split("\t")[2] for line in block.splitlines()] for block in written]
+    written = (test_file.parent / "run/test_predictions.jsonl").read_text().splitlines()
+    assert said == [json.loads(line)["labels"] for line in written]
     assert len({label for labels in said for label in labels}) > 1
     found = [{(n, *entity) for n, tags in enumerate(each) for entity in entities(tags)} for each in (gold, said)]
     hits = len(found[0] & found[1])

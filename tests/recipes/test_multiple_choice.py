@@ -17,6 +17,6 @@ def test_rows_without_labels_are_predicted(tmp_path):
         "--disable_tqdm", "true", "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
     assert recipe("finetune_multiple_choice")(words) == 0
-    assert len((tmp_path / "run/test_predictions.tsv").read_text().splitlines()) == 11
+    assert len((tmp_path / "run/test_predictions.jsonl").read_text().splitlines()) == 10
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert not {"test_accuracy", "test_loss", "baseline_majority_accuracy"} & metrics.keys()

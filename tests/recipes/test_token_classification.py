@@ -44,12 +44,10 @@ def tune(place, output: str, *words: str, parts=("train", "validation", "test"))
     )  # fmt: skip
 
 
-def read_predictions(folder) -> tuple[list, list, list]:
-    """(words, labels, predictions) of each sentence of predictions.conll."""
-    lines = (folder / "predictions.conll").read_text().split("\n\n")[:-1]
-    rows = [[line.split("\t") for line in sentence.splitlines()] for sentence in lines]
-    words, gold, predicted = ([[row[column] for row in sentence] for sentence in rows] for column in range(3))
-    return words, gold, predicted
+def read_predictions(folder, part: str = "test") -> tuple[list, list]:
+    """(words, predictions) of each sentence of PART_predictions.jsonl."""
+    rows = [json.loads(line) for line in (folder / f"{part}_predictions.jsonl").read_text().splitlines()]
+    return [row["text"].split(" ") for row in rows], [row["labels"] for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +58,9 @@ def tuned(place):
 
 def test_every_word_of_the_test_file_is_predicted(place, tuned):
     rows = [row.values for row in read_tagged_file(str(place / "test.conll"))]
-    words, gold, predicted = read_predictions(tuned)
+    words, predicted = read_predictions(tuned)
+    gold = [row["tags"] for row in rows]
     assert words == [row["tokens"] for row in rows]
-    assert gold == [row["tags"] for row in rows]
 
     # The metrics are those of the file, and the words were learned
     metrics = json.loads((tuned / "all_results.json").read_text())
@@ -73,8 +71,8 @@ def test_every_word_of_the_test_file_is_predicted(place, tuned):
 
 
 def test_the_pipeline_finds_the_entities(tuned):
-    """Words of the pipeline are separated by white space here, so its entities are those of predictions.conll."""
-    words, _, predicted = read_predictions(tuned)
+    """Words of the pipeline are separated by white space here, so its entities are those of the predictions."""
+    words, predicted = read_predictions(tuned)
     for strategy in ("none", "simple", "first", "average", "max"):
         tagger = pipeline("token-classification", model=str(tuned), aggregation_strategy=strategy)
         assert isinstance(tagger("w1 w20 w30"), list)
@@ -99,7 +97,7 @@ def test_the_folder_loads_with_the_stock_class(tuned):
 
 
 def test_the_code_of_the_card_reads_a_text_of_any_length(place, tuned, monkeypatch):
-    words, _, predicted = read_predictions(tuned)
+    words, predicted = read_predictions(tuned)
     row = next(n for n, tags in enumerate(predicted) if "B-place" in tags and len(words[n]) < 5)
     text = " ".join(words[row])
     code = (tuned / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
@@ -115,7 +113,7 @@ def test_the_code_of_the_card_reads_a_text_of_any_length(place, tuned, monkeypat
 def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
     rows = read_tagged_file(str(place / "validation.conll"))
-    assert read_predictions(place / "validated")[0] == [row.values["tokens"] for row in rows]
+    assert read_predictions(place / "validated", "validation")[0] == [row.values["tokens"] for row in rows]
     card = (place / "validated/README.md").read_text()
     assert "Measured on the text given by --validation_file (validation.conll), which also chose the weights:" in card
 
@@ -130,7 +128,8 @@ def test_feature_based(place, capsys):
     assert not list((place / "tagger").glob("features-*"))
 
     # The tagger of the folder predicts what the run predicted
-    words, gold, predicted = read_predictions(place / "tagger")
+    words, predicted = read_predictions(place / "tagger")
+    gold = [row.values["tags"] for row in read_tagged_file(str(place / "test.conll"))]
     assert [row["labels"] for row in predict(place / "tagger", words)] == predicted
     assert overall(count_entities(gold, predicted)).f1 > 0.5
     card = (place / "tagger/README.md").read_text()

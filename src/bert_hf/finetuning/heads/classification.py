@@ -130,6 +130,7 @@ class ClassificationHead(Head):
         separator = self.option("label_separator")
         texts = labelled_rows(list(rows), named, labels, separator, self.problem_type)
         self.columns_read = self.columns_read or texts.columns
+        self.demo_columns = tuple(filter(None, (self.columns_read.text, self.columns_read.pair)))
         if self.problem_type is None and texts.labels is not None:
             several = any(isinstance(label, tuple) for label in texts.labels)
             self.problem_type = MULTIPLE if several else CLASSES

@@ -1,4 +1,4 @@
-"""Reads and writes CoNLL files: one word per line, its labels in further columns, a blank line between sentences.
+"""Reads CoNLL files: one word per line, its labels in further columns, a blank line between sentences.
 
 The first lines decide which columns are read, unless they are given:
 
@@ -13,10 +13,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from bert_hf.config.files import write_durably
 from bert_hf.console import logger
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
@@ -206,19 +204,3 @@ def _check(layout: Layout, fields: list[str], path: str, number: int) -> None:
         what = f"the {'label' if fields[layout.word] else 'word'} is blank"
     if what:
         raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
-
-
-# ---- writing
-
-
-def write_tagged(path: Path, words: Sequence[Sequence[str]], *columns: Sequence[Sequence[str]]) -> None:
-    """Write a CoNLL file: the word and further columns, separated by tabs, a blank line after each sentence.
-
-    A space, tab or line end within a word is written as `_`, so that each line has the same columns for any reader.
-    """
-    lines: list[str] = []
-    for sentence in zip(words, *columns, strict=True):
-        first = [re.sub(r"[ \t\r\n]", "_", word) or "_" for word in sentence[0]]
-        lines += ["\t".join(fields) for fields in zip(first, *sentence[1:], strict=True)]
-        lines.append("")
-    write_durably(path, "\n".join([*lines, ""]) if lines else "")

@@ -3,11 +3,9 @@
 A task is one entry of `TASKS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from bert_hf.config.files import write_durably
 from bert_hf.finetuning.metrics.classification import CORRELATION
 from bert_hf.finetuning.rows.labelled_texts import as_number
 
@@ -113,18 +111,3 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
         if is_rare or ordered[0].lower() in _POSITIVE_NAMES:
             ordered.reverse()
     return tuple(ordered)
-
-
-def write_numbered_predictions(
-    path: Path, values: Iterable[str], places: Sequence[tuple[str, int | None]] = ()
-) -> None:
-    """Write one prediction per line, with its number from 0, below a header.
-
-    Args:
-        places: file and line of each row, for a third column: rows without text, or not drawn, have no number.
-    """
-    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
-    if places:
-        place_column = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
-        lines = [f"{line}\t{place}" for line, place in zip(lines, place_column, strict=True)]
-    write_durably(path, "\n".join(lines) + "\n")

@@ -28,10 +28,9 @@ from bert_hf.finetuning.metrics.classification import (
     positive_rates,
     positive_scores,
     predicted_classes,
-    predicted_labels,
     reliability,
 )
-from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, write_numbered_predictions
+from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
@@ -194,7 +193,7 @@ class ClassificationTask(Task):
         named = zip(self.head.labels, chosen, strict=True)
         return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in named)}"]
 
-    # ---- error analysis and predictions
+    # ---- error analysis
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
@@ -252,19 +251,6 @@ class ClassificationTask(Task):
         logits = self.predictions(part, kept)
         predicted = predicted_classes(logits, self.head.threshold)
         return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
-
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        logits, labels = self.predictions(part, kept), self.head.labels
-        if self.head.several_labels:
-            values = predicted_labels(logits, self.head.threshold)
-            shown = ["|".join(labels[number] for number in np.flatnonzero(own)) for own in values]
-        elif self.head.regression:
-            values = logits[:, 0]
-            shown = [f"{value:.6g}" for value in values]
-        else:
-            values = predicted_classes(logits, self.head.threshold)
-            shown = [labels[number] for number in values]
-        write_numbered_predictions(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
     # ---- identity, card, report
 

@@ -1,13 +1,9 @@
 """Multiple choice: a context and its choices; one choice fits."""
 
-from pathlib import Path
-
 import numpy as np
 
-from bert_hf.config.files import write_durably
 from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.rows.choices import ChoiceRow
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks.task import Task
@@ -31,15 +27,6 @@ class MultipleChoiceTask(Task):
     def choices(self) -> int:
         """Return the number of choices of the first training row."""
         return len(self.parts["train"][0].choices)
-
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        """Write `PART_predictions.tsv`: a row's index, its choice (index and text), and the row's file and line."""
-        lines = ["index\tprediction\ttext\tplace"]
-        for number, (row, logits) in enumerate(zip(self.parts[part], self.predictions(part, kept), strict=True)):
-            choice = int(logits.argmax())
-            place = row.where if row.line is None else f"{row.where}:{row.line}"  # the number is not that in the file
-            lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}\t{place}")
-        write_durably(folder / f"{part}_predictions.tsv", "\n".join(lines) + "\n")
 
     # ---- identity, card, baseline
 

@@ -1,5 +1,6 @@
 """A task: the labelled rows of a run, split into parts, with the head that is trained on them."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -7,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.console import shorten_list
 from bert_hf.data.corpus.checksums import json_checksum
@@ -224,7 +226,13 @@ class Task:
         return []
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        """Write the predictions of a part into a folder, in the order of its rows."""
+        """Write `PART_predictions.jsonl`: texts and predictions of each row, in their order."""
+        rows, head = self.parts[part], self.head
+        lines = []
+        for number, added in enumerate(head.added_columns(rows, self.predictions(part, kept))):
+            texts = zip(head.demo_columns, head.demo_texts(rows, number), strict=True)
+            lines.append(json.dumps({**dict(texts), **added}, ensure_ascii=False) + "\n")
+        write_durably(folder / f"{part}_predictions.jsonl", "".join(lines))
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
         """Return the texts of some rows for the demo, of different classes first; [] for a head without one."""

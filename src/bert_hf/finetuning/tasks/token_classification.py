@@ -1,6 +1,5 @@
 """Labels of words, such as named entities."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,9 @@ from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.heads.head import Kept
-from bert_hf.finetuning.rows.conll import write_tagged
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.task import Task
-
-PREDICTIONS = "predictions.conll"
 
 
 class TokenClassificationTask(Task):
@@ -61,12 +57,6 @@ class TokenClassificationTask(Task):
         args.neftune_noise_alpha = None  # it would disturb embeddings that are not computed again
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
-
-    # ---- predictions
-
-    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        rows = self.parts[part]
-        write_tagged(folder / PREDICTIONS, rows.words, rows.labels(), self.predictions(part, kept))
 
     # ---- identity, card, report
 
