@@ -28,7 +28,7 @@ SUBJECTS = {
     "Data": """train_file validation_file test_file dataset_name dataset_config_name task text_column
         text_pair_column encoding separator language sentence_per_line join_lines deduplicate shard num_proc cache_dir
         validation_split_percentage test_split_percentage split_seed folds max_train_samples max_eval_samples""",
-    "Labels": """label_column label_separator label_columns problem_type class_names class_weight slice_column
+    "Labels": """label_column label_separator label_columns problem_type class_names class_weight
         version_2_with_negative""",
     "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars limit_alphabet",
     "Model": """model_name_or_path config_name from_scratch feature_based dropout position_initializer

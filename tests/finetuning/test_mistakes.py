@@ -10,7 +10,7 @@ from helpers.recipe_runs import recipe
 from tiny import tiny_tokenizer
 
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
-from bert_hf.finetuning.decisions.mistakes import Judged, length_groups, write_mistakes, write_slices
+from bert_hf.finetuning.decisions.mistakes import Judged, write_mistakes
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 
@@ -64,16 +64,6 @@ def test_a_model_that_knows_only_the_frequencies_suspects_nothing(tmp_path):
     )
 
 
-def test_groups_of_rows(tmp_path):
-    write_slices(tmp_path / "slices.csv", judged(), {"source": ["x", "y", "x", "y", "y"]})
-    rates = {line["group"]: line for line in table(tmp_path / "slices.csv")}
-    assert (rates["y"]["rows"], rates["y"]["of_class_1"]) == ("3", "2")
-    assert [float(rates["x"][name]) for name in ("accuracy", "false_positive_rate", "recall")] == [0.5, 0.5, 0]
-    assert [float(rates["y"][name]) for name in ("accuracy", "precision", "recall")] == [0.3333, 0.5, 0.5]
-    expected = ["1: 3 to 3"] * 2 + ["2: 5 to 9"] * 4 + ["4: 12 to 80"] * 2
-    assert length_groups(np.array([3, 3, 5, 9, 9, 9, 12, 80])) == expected
-
-
 def test_only_rows_of_another_kind_are_reported():
     random, tokenizer = np.random.default_rng(0), tiny_tokenizer()
     words, parts, unknown = (tokenizer.convert_tokens_to_ids(token) for token in ("w1", "##x0", "[UNK]"))
@@ -107,7 +97,7 @@ def run(tmp_path_factory):
     folder = write_classified(tmp_path_factory.mktemp("mistakes"), ("0", "1"))
     strange = ["text", *[" ".join(f"zz{row}{word}" for word in range(12)) for row in range(100)]]
     (folder / "strange.csv").write_text("\n".join(strange) + "\n")
-    words = ["--class_names", "ham", "spam", "--slice_column", "source", "--write_predictions", "true"]
+    words = ["--class_names", "ham", "spam", "--write_predictions", "true"]
     assert classify(folder, "run", *words) == 0
     return folder
 
@@ -121,11 +111,6 @@ def test_the_files_of_a_run(run):
         row = test[int(line["line"]) - 2]
         assert line["text"] == row["text"]
         assert line["label"] == ["ham", "spam"][int(row["label"])] != line["prediction"]
-
-    slices = table(run / "run/slices.csv")
-    sources = {line["group"]: int(line["rows"]) for line in slices if line["slice"] == "source"}
-    assert sources == {name: sum(row["source"] == name for row in test) for name in ("mail", "web")}
-    assert sum(int(line["rows"]) for line in slices if line["slice"] == "tokens") == 70
 
 
 def test_names_are_given_to_numbers(run):

@@ -135,7 +135,6 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         not_with="problem_type=regression",
         common=False,
     )
-    slice_column: str | None = option(None, "Column of groups: slices.csv has their metrics.", common=False)
     class_weight: str = option(
         "none",
         "balanced: each class counts alike in the training loss, as class_weight of scikit-learn.",

@@ -1,13 +1,12 @@
-"""Error analysis of a classifier: its mistakes, and its metrics on groups of rows."""
+"""Error analysis of a classifier: its mistakes."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_hf.finetuning.metrics.classification import THRESHOLD_METRICS, positive_rates
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 
@@ -42,34 +41,8 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
             lines.append([part, *rows.places[row], *names, f"{scores[row]:.4f}", suspected, texts[row]])
 
     header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
-    _write(path, header, sorted(lines, key=lambda line: line[5], reverse=True))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        rows_of_file = [header, *sorted(lines, key=lambda line: line[5], reverse=True)]
+        csv.writer(file, lineterminator="\n").writerows(rows_of_file)
     suspected = sum(line[6] == "yes" for line in lines)
     return f"Mistakes in {', '.join(parts)} rows: {len(lines):,}, {suspected:,} of them suspected label errors"
-
-
-def write_slices(path: Path, judged: Judged, slices: Mapping[str, Sequence[str]]) -> None:
-    """Write the metrics of groups of rows; `slices` has (N,) the group of each row, by the name of the grouping."""
-    _, probabilities, predictions, targets = judged
-    names = THRESHOLD_METRICS if probabilities.shape[1] == 2 else ()
-    lines = []
-    for slice_name, groups in slices.items():
-        for group in np.unique(groups):
-            chosen = np.array(groups) == group
-            predicted, own = predictions[chosen], targets[chosen]
-            rates = positive_rates(predicted == 1, own == 1)
-            metrics = [float(np.mean(predicted == own)), *(rates[name] for name in names)]
-            lines.append([slice_name, group, len(own), int(np.sum(own == 1)), *(f"{value:.4f}" for value in metrics)])
-    _write(path, ["slice", "group", "rows", "of_class_1", "accuracy", *names], lines)
-
-
-def length_groups(lengths: np.ndarray) -> list[str]:
-    """Return (N,) the quarter of the rows by length, such as `2: 12 to 25`."""
-    quarters = np.searchsorted(np.quantile(lengths, [0.25, 0.5, 0.75]), lengths)
-    ranges = {each: lengths[quarters == each] for each in np.unique(quarters)}
-    names = {each: f"{each + 1}: {own.min():.0f} to {own.max():.0f}" for each, own in ranges.items()}
-    return [names[each] for each in quarters]
-
-
-def _write(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *lines])

@@ -30,13 +30,11 @@ class EncodedTexts(NamedTuple):
     Attributes:
         features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
         row_of_feature: (features,) the row of each input, in ascending order.
-        lengths: (rows,) the tokens of each row before it is cut, special tokens included.
         note: how many rows are too long for one input, and what became of them; "" where none is.
     """
 
     features: datasets.Dataset
     row_of_feature: np.ndarray
-    lengths: np.ndarray
     note: str
 
 
@@ -61,10 +59,11 @@ def encode_texts(
     seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
     inputs: list[ModelInput] = []
     row_of_feature: list[int] = []
-    lengths = np.zeros(len(rows), np.int64)
+    available = max_seq_length - special
+    longer = 0
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        lengths[row] = len(first) + len(second) + special
-        parts = cut_tokens(first, second, max_seq_length - special, long_texts)
+        longer += len(first) + len(second) > available
+        parts = cut_tokens(first, second, available, long_texts)
         inputs += [template.join(one, None if rows.pairs is None else other) for one, other in parts]
         row_of_feature += [row] * len(parts)
 
@@ -77,9 +76,8 @@ def encode_texts(
         features["labels"] = [labels[row] for row in row_of_feature]
 
     how = "read in several windows" if long_texts == "windows" else "cut (--long_texts windows reads all of them)"
-    longer = np.sum(lengths > max_seq_length)
     note = f"{longer:,} of {len(rows):,} rows have more than {max_seq_length} tokens and are {how}" if longer else ""
-    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), lengths, note)
+    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
 
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

@@ -151,7 +151,7 @@ class ClassificationHead(Head):
         if label is None and trained.get("label_column") in row.values:
             label = trained["label_column"]
 
-        columns = Columns(text, pair, label, slice=self.given.get("slice_column"), labels=tuple(flags))
+        columns = Columns(text, pair, label, labels=tuple(flags))
         if pair is None and "text_pair_column" in trained:
             columns = find_columns(row, columns, labels)
             is_pair = trained["text_pair_column"] is not None

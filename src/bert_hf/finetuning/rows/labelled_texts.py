@@ -39,15 +39,12 @@ _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows 
 class Columns(NamedTuple):
     """The columns of labelled rows: as the user named them (None: found by their names), or as they are read.
 
-    `names`: all columns of the rows that were read; `slice`: --slice_column; `labels`: --label_columns, where each
-    column says by 0 or 1 whether a row has the label of that name.
+    `labels`: --label_columns, where each column says by 0 or 1 whether a row has the label of that name.
     """
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    names: tuple[str, ...] = ()
-    slice: str | None = None
     labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -67,7 +64,6 @@ class LabelledTexts:
             have several labels; None: the rows have no labels.
         places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
         pairs: (N,) the second texts; None: the rows are single texts.
-        slices: (N,) the values of --slice_column; empty without it.
     """
 
     texts: list[str]
@@ -75,14 +71,13 @@ class LabelledTexts:
     places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
     pairs: list[str] | None = None
     columns: Columns = field(default=Columns(), compare=False)
-    slices: list[str] = field(default_factory=list, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
         """Select rows by index."""
-        values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs", "slices")}
+        values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs")}
         taken = {name: [own[row] for row in rows] for name, own in values.items() if own}
         return replace(self, **taken)
 
@@ -317,7 +312,6 @@ def labelled_rows(
         places=[(row.where, row.line) for row in rows],
         pairs=None if columns.pair is None else _texts(rows, columns.pair),
         columns=columns,
-        slices=[] if named.slice is None else [_label_name(row, named.slice) for row in rows],
     )
 
 
@@ -348,7 +342,6 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
     needs_label = labels_are == "needed"
     columns = tuple(row.values)
     flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
-    flags["--slice_column"] = named.slice
     label_flags = [("--label_columns", name) for name in named.labels]
     for flag, name in [*flags.items(), *label_flags]:
         optional = flag in ("--label_column", "--label_columns") and not needs_label
@@ -370,7 +363,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
     if text is None and pair is None and len(pairs) == 1:
         text, pair = pairs[0]
     text = text or choose_column(row._replace(values=free), only_strings=False)
-    return Columns(text, pair, label, columns, named.slice, labels)
+    return Columns(text, pair, label, labels)
 
 
 def _label_name(row: Row, column: str) -> str:

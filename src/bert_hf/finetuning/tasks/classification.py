@@ -207,11 +207,6 @@ class ClassificationTask(Task):
         findings = self._draw(folder, logits, judged[part])
 
         # Rows to look at
-        inputs, rows = self.encoded(part), self.parts[part]
-        slices = {"tokens": mistakes.length_groups(inputs.lengths)}
-        if rows.slices:
-            slices[str(rows.columns.slice)] = rows.slices
-        mistakes.write_slices(folder / "slices.csv", judged[part], slices)
         if self.task_args.validates_on_training_rows and part != "validation":
             judged.pop("validation", None)  # the model was fitted to them
         findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
