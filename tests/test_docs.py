@@ -248,7 +248,7 @@ def test_the_quickstart_shows_the_output_of_the_readme():
 
 @pytest.mark.parametrize("command", commands())
 def test_recipe_commands_pass_their_check(command, reader, monkeypatch, capsys):
-    """Accepted are exit code 0, a URL or a data set of the Hub that cannot be reached from here, and an output folder that exists already."""
+    """Accepted are exit code 0, a URL or Hub data set that cannot be reached, and an output folder that exists."""
     words = shlex.split(command)
     if words[0] == "accelerate":
         assert words[2] == "--config_file"

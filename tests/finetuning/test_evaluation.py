@@ -79,7 +79,6 @@ def of_classes(rows, test_file) -> dict[str, float]:
     if two:
         positive = [row["score"] if row["prediction"] == "spam" else 1 - row["score"] for row in rows]
         metrics["average_precision"] = sklearn.average_precision_score(gold, positive, pos_label="spam")
-        metrics["brier_score"] = sklearn.brier_score_loss(gold, positive, pos_label="spam")
         metrics["loss"] = sklearn.log_loss(gold, positive)
         metrics["recall"] = sklearn.recall_score(gold, said, pos_label="spam")
     return metrics

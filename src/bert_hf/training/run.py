@@ -57,8 +57,8 @@ class Run:
 
     >>> run = start_run(args, identity, corpus_args)  # locks the folder; run.finished: nothing is left to do
     >>> trainer.train(resume_from_checkpoint=run.checkpoint)
-    >>> with run.writing(public=["reliability.png"]) as folder:
-    >>>     draw(folder / "reliability.png")
+    >>> with run.writing(public=["confusion.png"]) as folder:
+    >>>     draw(folder / "confusion.png")
     >>> run.finish(trainer, trained, card=card, metrics={"eval": metrics}, baselines={})
     """
 

@@ -4,7 +4,7 @@ Stock transformers then gives calibrated probabilities. Of two classes the posit
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.metrics.classification import predicted_classes, probability_metrics
+from bert_hf.finetuning.metrics.classification import predicted_classes
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
@@ -46,19 +46,6 @@ def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
 def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return (N,) negative log probability of each target."""
     return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
-
-
-# ---- what the probabilities are worth
-
-
-def describe_calibration(logits_by_name: Mapping[str, np.ndarray], targets: np.ndarray) -> str:
-    """Return a sentence on the log loss, Brier score and calibration error of logits: as trained, then calibrated."""
-    values = []
-    for logits in logits_by_name.values():
-        log_loss = {"log loss": float(_losses(logits, targets).mean())}
-        values.append(log_loss | probability_metrics(logits, targets))
-    shown = [f"{name.replace('_', ' ')} {' → '.join(f'{each[name]:.4f}' for each in values)}" for name in values[0]]
-    return f"Probabilities ({' → '.join(logits_by_name)}): {', '.join(shown)}"
 
 
 # ---- threshold

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
@@ -22,7 +22,6 @@ RANKING = "average_precision"  # of two classes, from scores
 THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
 FEW_CLASSES = 10  # up to which the confusion matrix is printed and drawn
 CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
-_BINS = 15  # of the confidence, as in Guo et al. 2017
 
 
 def positive_scores(logits: np.ndarray) -> np.ndarray:
@@ -78,32 +77,6 @@ def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, flo
     pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
     shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]
     return dict(zip(THRESHOLD_METRICS, shares, strict=True))
-
-
-def probability_metrics(logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Return the Brier score and expected calibration error.
-
-    The Brier score is the mean squared error of the probability of class 1 or, of more classes, summed over them. The
-    calibration error is the mean distance of confidence and accuracy in 15 bins of the confidence (Guo et al. 2017).
-    """
-    probabilities = softmax(logits.astype(np.float64), axis=-1)
-    errors = (probabilities - np.eye(logits.shape[-1])[targets]) ** 2
-    confidences, accuracies, shares = reliability(logits, targets)
-    return {
-        "brier_score": float(errors[:, 1:].sum(1).mean() if logits.shape[-1] == 2 else errors.sum(1).mean()),
-        "calibration_error": float(np.sum(shares * np.abs(confidences - accuracies))),
-    }
-
-
-def reliability(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return (3, bins) mean confidence, accuracy and share of all rows of the bins that have rows."""
-    probabilities = softmax(logits.astype(np.float64), axis=-1)
-    confidence, right = probabilities.max(-1), probabilities.argmax(-1) == targets
-    bin_of_row = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-
-    counts = np.bincount(bin_of_row, minlength=_BINS)
-    means = [np.bincount(bin_of_row, values, _BINS) / np.maximum(counts, 1) for values in (confidence, right)]
-    return np.stack([*means, counts / len(targets)])[:, counts > 0]
 
 
 # ---- several labels per row

@@ -22,7 +22,6 @@ from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.metrics.classification import (
     classification_metrics,
     multi_label_metrics,
-    probability_metrics,
     regression_metrics,
 )
 from bert_hf.finetuning.metrics.entities import tagging_metrics
@@ -56,7 +55,7 @@ class _Metric(evaluate.Metric):
 
 
 class Classification(_Metric):
-    """Accuracy, F1 and Matthews correlation of class ids; with `logits` average precision and calibration, too.
+    """Accuracy, F1 and Matthews correlation of class ids; with `logits` average precision, too.
 
     `combined` adds the mean of accuracy and F1 (GLUE's MRPC and QQP), `with_rates` the rates of class 1 of two.
     """
@@ -72,8 +71,7 @@ class Classification(_Metric):
         with_rates: bool = False,
     ) -> dict[str, float]:
         predictions, references = np.asarray(predictions), np.asarray(references)
-        metrics = classification_metrics(predictions, references, logits, combined=combined, with_rates=with_rates)
-        return metrics if logits is None else metrics | probability_metrics(logits, references)
+        return classification_metrics(predictions, references, logits, combined=combined, with_rates=with_rates)
 
 
 class MultiLabel(_Metric):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.metrics import precision_recall_curve
 from torch import Tensor, nn
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
@@ -25,17 +24,15 @@ from bert_hf.finetuning.metrics.classification import (
     FEW_CLASSES,
     THRESHOLD_METRICS,
     metric_title,
-    positive_rates,
     positive_scores,
     predicted_classes,
-    reliability,
 )
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.training.publishing.curves import draw_confusion, draw_shares
+from bert_hf.training.publishing.curves import draw_confusion
 
 _LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
 
@@ -44,14 +41,13 @@ class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
 
     head_name = "classification"
-    public_files = ("confusion.png", "reliability.png", "precision_recall.png")
+    public_files = ("confusion.png",)
     head: ClassificationHead
     task_args: ClassificationArguments
     parts: dict[str, LabelledTexts]
 
     def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
         super().__init__(task_args, tokenizer, head, metrics, config)
-        self._calibrated_by: float | None = None  # temperature, once it is decided
         self._warning = ""
         if thresholds.threshold_option(task_args):
             self._warning = thresholds.check_threshold(task_args, self.targets("validation"), self.head.labels)
@@ -157,11 +153,9 @@ class ClassificationTask(Task):
 
     def begin(self) -> None:
         super().begin()
-        self._calibrated_by = None
         self.head.typical = {}
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
-        self._calibrated_by = 1.0
         if self.head.regression or self.task_args.validates_on_training_rows:
             return []
         logits, targets = self.predictions("validation", kept), self.targets("validation")
@@ -170,13 +164,13 @@ class ClassificationTask(Task):
         lines = ["calibration: none, the weights stay as they are"]
         last = getattr(network, "classifier", None)  # a head of one's own may have another last layer
         if isinstance(last, nn.Linear) and not self.head.several_labels:
-            self._calibrated_by = thresholds.fit_temperature(logits, targets)
-        if isinstance(last, nn.Linear) and self._calibrated_by != 1:
-            for parameter in last.parameters():
-                parameter.data.div_(self._calibrated_by)
-            lines = [f"calibration: logits divided by {self._calibrated_by:.4f}, by validation rows"]
+            temperature = thresholds.fit_temperature(logits, targets)
+            if temperature != 1:
+                for parameter in last.parameters():
+                    parameter.data.div_(temperature)
+                lines = [f"calibration: logits divided by {temperature:.4f}, by validation rows"]
+            logits = logits / temperature
 
-        logits = logits / self._calibrated_by
         if thresholds.threshold_option(self.task_args) is not None:
             lines += self._decide_thresholds(logits, targets)
         self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)
@@ -203,8 +197,12 @@ class ClassificationTask(Task):
             return [drift] if drift else []
         labelled = [each for each in kept if self.targets(each) is not None]
         judged = {each: self._judged(each, kept[each]) for each in labelled}
-        logits = self.predictions(part, kept[part])
-        findings = self._draw(folder, logits, judged[part])
+        findings = []
+        if len(self.head.labels) <= FEW_CLASSES:
+            draw_confusion(folder / "confusion.png", judged[part].targets, judged[part].predictions, self.head.labels)
+        if self.head.threshold is not None:
+            on = self.predictions(part, kept[part]), judged[part].targets
+            findings.append(thresholds.describe_threshold(*on, self.head.threshold, self.head.labels))
 
         # Rows to look at
         if self.task_args.validates_on_training_rows and part != "validation":
@@ -219,28 +217,6 @@ class ClassificationTask(Task):
             return []
         deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
         return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
-
-    def _draw(self, folder: Path, logits: np.ndarray, judged: mistakes.Judged) -> list[str]:
-        """Draw confusion and calibration and, of two classes, precision and recall; return sentences on them."""
-        targets = judged.targets
-        if len(self.head.labels) <= FEW_CLASSES:
-            draw_confusion(folder / "confusion.png", targets, judged.predictions, self.head.labels)
-        by_name = {"as trained": logits}
-        if self._calibrated_by not in (None, 1):
-            by_name = {"as trained": logits * self._calibrated_by, "calibrated": logits}
-        curves: dict[str, Any] = {"ideal": ([0, 1], [0, 1])}
-        curves |= {name: reliability(each, targets) for name, each in by_name.items()}
-        draw_shares(folder / "reliability.png", curves, "confidence", "accuracy")
-        findings = [thresholds.describe_calibration(by_name, targets)]
-
-        if len(self.head.labels) == 2:
-            precisions, recalls, _ = precision_recall_curve(targets, positive_scores(logits))
-            own = positive_rates(judged.predictions == 1, targets == 1)
-            curves = {"every threshold": (recalls, precisions), "as predicted": ([own["recall"]], [own["precision"]])}
-            draw_shares(folder / "precision_recall.png", curves, "recall", "precision")
-        if self.head.threshold is not None:
-            findings.append(thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels))
-        return findings
 
     def _judged(self, part: str, kept: Kept) -> mistakes.Judged:
         logits = self.predictions(part, kept)

@@ -30,8 +30,6 @@ _METRIC = re.compile(rf"({'|'.join(_COLUMNS)})_(.+)")
 _PICTURES = {  # those that the run has drawn are shown
     "loss.png": "Loss and metrics by step, held out and in training, beside their baselines",
     "confusion.png": "Predicted classes, in percent of the rows of each class",
-    "reliability.png": "Accuracy by confidence",
-    "precision_recall.png": "Precision by recall, for every threshold",
 }
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub

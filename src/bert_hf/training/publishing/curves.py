@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,30 +67,11 @@ def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: floa
     if level is not None:
         panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
 
-    _finish(panel, "step", ylabel)
-
-
-def _finish(panel: Any, xlabel: str, ylabel: str) -> None:
-    """Name the axes and the lines of a panel."""
-    panel.set(xlabel=xlabel, ylabel=ylabel)
+    panel.set(xlabel="step", ylabel=ylabel)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
     if panel.lines:
         panel.legend(fontsize=8, frameon=False)
-
-
-def draw_shares(path: Path, lines: Mapping[str, Sequence], xlabel: str, ylabel: str) -> None:
-    """Draw lines: x and y values by name, and the shares of all rows that the points have, if these are drawn."""
-    figure = Figure(figsize=(5, 4))
-    panel = figure.subplots()
-    for name, (x, y, *shares) in lines.items():
-        [line] = panel.plot(x, y, marker="o" if len(x) == 1 else "", linewidth=1, label=name)
-        if shares:
-            panel.scatter(x, y, s=5 + 300 * shares[0], color=line.get_color(), alpha=0.6)
-
-    _finish(panel, xlabel, ylabel)
-    figure.tight_layout()
-    save_picture(figure, path)
 
 
 def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
