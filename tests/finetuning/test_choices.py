@@ -274,18 +274,6 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
 
 
-def test_the_card_calls_the_model_by_the_stock_class(task, words, tmp_path, capsys):
-    torch.manual_seed(0)
-    model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY)))
-    model.save_pretrained(tmp_path / "model")
-    words.save_pretrained(tmp_path / "model")
-    names = {}
-    code = task.usage(str(tmp_path / "model"))
-    assert f"max_length={task.task_args.max_seq_length})" in code
-    exec(code.replace("She opens the book.", "a b " * 250), names)  # longer than the positions
-    assert capsys.readouterr().out.strip() in names["choices"]
-
-
 # ---- a whole run
 
 

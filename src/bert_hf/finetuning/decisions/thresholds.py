@@ -19,7 +19,7 @@ from bert_hf.finetuning.metrics.classification import predicted_classes
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
 _LIMITS = 0.5, 10.0  # without errors on the validation rows, the best temperature would be 0
-_OPTIONS = ("max_false_positive_rate", "min_precision", "best_f1_threshold")
+OPTIONS = ("max_false_positive_rate", "min_precision", "best_f1_threshold")
 
 
 def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -53,7 +53,7 @@ def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def threshold_option(task_args: Any) -> str | None:
     """Return the option that asks for a threshold, if one is given."""
-    return next((name for name in _OPTIONS if getattr(task_args, name)), None)
+    return next((name for name in OPTIONS if getattr(task_args, name)), None)
 
 
 def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.console import format_table, logger
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import check_known
 from bert_hf.finetuning.decisions import mistakes, thresholds
@@ -42,6 +41,7 @@ class ClassificationTask(Task):
 
     head_name = "classification"
     public_files = ("confusion.png",)
+    identity_options = ("long_texts", "class_weight", *thresholds.OPTIONS)
     head: ClassificationHead
     task_args: ClassificationArguments
     parts: dict[str, LabelledTexts]
@@ -225,17 +225,8 @@ class ClassificationTask(Task):
 
     # ---- identity, card, report
 
-    def fingerprint(self) -> dict:
-        rows = [[rows.joined(), rows.labels] for rows in self.parts.values()]
-        long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        option = thresholds.threshold_option(self.task_args)
-        return {
-            "data": json_checksum(rows)[:16],
-            "labels": list(self.head.labels),
-            "long_texts": long_texts,
-            "class_weight": "balanced" if self.task_args.class_weight == "balanced" else None,
-            "threshold": option and [option, getattr(self.task_args, option)],
-        }
+    def identifying(self, part: str) -> Any:
+        return [self.parts[part].joined(), self.parts[part].labels]
 
     def usage(self, model: str) -> str:
         text = '"An example sentence."'
@@ -246,11 +237,6 @@ class ClassificationTask(Task):
 
 classify = pipeline("text-classification", model="{model}"{every})
 classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
-
-    def settings(self) -> dict:
-        kind = {"target": "a number"} if self.head.regression else super().settings()
-        several = {"labels per row": "any number"} if self.head.several_labels else {}
-        return {**kind, **several, "long texts": self.task_args.long_texts}
 
     def limits(self) -> list[str]:
         text_parts = {

@@ -1,9 +1,7 @@
 """Question answering: questions on contexts, with or without an answer."""
 
-import hashlib
-import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,6 +25,18 @@ class QuestionAnsweringTask(Task):
 
     head_name = "question_answering"
     splits_test = False
+    identity_options = (
+        "doc_stride",
+        "max_query_length",
+        "max_answer_length",
+        "n_best_size",
+        "version_2_with_negative",
+        "null_score_diff_threshold",
+    )
+    example: ClassVar[Any] = {
+        "question": "Who wrote the letter?",
+        "context": "Anna wrote the letter in May.",
+    }  # of any length
     head: QuestionAnsweringHead
     task_args: QuestionAnsweringArguments
     parts: dict[str, list[Question]]
@@ -100,50 +110,7 @@ class QuestionAnsweringTask(Task):
         """Write the official files."""
         write_predictions(folder, self.predictions(part, kept), self.head.threshold)
 
-    # ---- identity, card, report
+    # ---- identity
 
-    def fingerprint(self) -> dict:
-        digest = hashlib.sha256()
-        for part, questions in self.parts.items():
-            for question in questions:
-                fields = [part, question.id, question.question, question.context, question.answers or ()]
-                digest.update(json.dumps(fields).encode())
-        task_args = self.task_args
-        return {
-            "data": digest.hexdigest()[:16],
-            "windows": [task_args.doc_stride, task_args.max_query_length, task_args.max_answer_length],
-            "version_2": task_args.version_2_with_negative,
-            "threshold": task_args.null_score_diff_threshold,
-            "n_best": task_args.n_best_size,
-        }
-
-    def usage(self, model: str) -> str:
-        return f'''from bert_hf import predict
-
-question, context = "Who wrote the letter?", "Anna wrote the letter in May."
-print(predict("{model}", [{{"question": question, "context": context}}]))  # a context of any length
-
-# transformers alone, for a context that fits into one input; a longer one is cut
-import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-model = AutoModelForQuestionAnswering.from_pretrained("{model}")
-tokenizer = AutoTokenizer.from_pretrained("{model}")
-sizes = dict(truncation="only_second", max_length={self.task_args.max_seq_length})
-inputs = tokenizer(question, context, return_tensors="pt", **sizes)
-with torch.no_grad():
-    outputs = model(**inputs)
-first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
-print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
-
-    def settings(self) -> dict:
-        task_args = self.task_args
-        settings = {
-            "questions": "some have no answer" if task_args.version_2_with_negative else "all have an answer",
-            "tokens that windows share": task_args.doc_stride,
-            "longest question": task_args.max_query_length,
-            "longest answer": task_args.max_answer_length,
-        }
-        if self.head.threshold is not None:
-            settings["threshold of the null odds"] = f"{self.head.threshold:.4f}"
-        return settings
+    def identifying(self, part: str) -> Any:
+        return [[each.id, each.question, each.context, each.answers] for each in self.parts[part]]

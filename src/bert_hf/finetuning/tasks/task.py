@@ -52,6 +52,8 @@ class Task:
     head_name: ClassVar[str]
     public_files: ClassVar[tuple[str, ...]] = ()  # of the files that `analyse` writes, those that are pushed
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
+    identity_options: ClassVar[tuple[str, ...]] = ()  # with other values of these options a run is another one
+    example: ClassVar[Any] = "An example sentence."  # a row for the code of the card
 
     def __init__(
         self,
@@ -246,16 +248,17 @@ class Task:
 
     def fingerprint(self) -> dict:
         """Return the entries of the run's identity that depend on the rows and on the task's options (JSON)."""
-        features = [self.encoded(part).features.to_dict() for part in self.parts]
-        return {"data": json_checksum(features)[:16], "labels": list(self.head.labels)}
+        options = {name: getattr(self.task_args, name) for name in self.identity_options}
+        data = [self.identifying(part) for part in self.parts]
+        return {"data": json_checksum(data)[:16], "labels": list(self.head.labels), **options}
+
+    def identifying(self, part: str) -> Any:
+        """Return what distinguishes the rows of a part from others (JSON): by default their features."""
+        return self.encoded(part).features.to_dict()
 
     def usage(self, model: str) -> str:
         """Return Python code for the card that calls the model (`model`: its folder or Hub id) on an example."""
-        return f'from bert_hf import predict\n\npredict("{model}", ["An example sentence."])'
-
-    def settings(self) -> dict:
-        """Return rows that are added to the card's table of settings."""
-        return {"labels": ", ".join(self.head.labels)} if self.head.labels else {}
+        return f'from bert_hf import predict\n\npredict("{model}", [{json.dumps(self.example)}])'
 
     def limits(self) -> list[str]:
         """Return sentences for the card: what the metrics did and the code of `usage` does not do."""

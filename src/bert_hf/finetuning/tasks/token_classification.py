@@ -7,7 +7,6 @@ from transformers import set_seed
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
@@ -19,6 +18,8 @@ class TokenClassificationTask(Task):
 
     head_name = "token_classification"
     splits_test = False
+    identity_options = ("document_context", "feature_based")
+    example = "Anna Smith lives in London."
     task_args: TokenClassificationArguments
     parts: dict[str, TaggedSentences]
 
@@ -60,36 +61,18 @@ class TokenClassificationTask(Task):
 
     # ---- identity, card, report
 
-    def fingerprint(self) -> dict:
-        from bert_hf.finetuning.heads import frozen_features
-
-        data = [[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]
-        size = frozen_features.LSTM_HIDDEN_SIZE
-        tagger = {"tagger": [self.task_args.feature_based, size]} if self.task_args.feature_based else {}
-        return {
-            "data": json_checksum(data)[:16],
-            "labels": list(self.head.labels),
-            "document_context": self.task_args.document_context,
-            **tagger,
-        }
+    def identifying(self, part: str) -> Any:
+        rows = self.parts[part]
+        return [rows.words, rows.tags, rows.documents]
 
     def usage(self, model: str) -> str:
         if not self.head.stock:
-            return f'from bert_hf import predict\n\npredict("{model}", ["Anna Smith lives in London."])'
+            return super().usage(model)
         longest = self.task_args.max_seq_length
         return f"""from transformers import pipeline
 
 tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={longest // 4})
-tagger("Anna Smith lives in London.")"""
-
-    def settings(self) -> dict:
-        settings = {**super().settings(), "document context": "yes" if self.task_args.document_context else "no"}
-        if not self.head.stock:
-            from bert_hf.finetuning.heads.frozen_features import LSTM_HIDDEN_SIZE
-
-            settings["features of the frozen BERT"] = self.task_args.feature_based
-            settings["BiLSTM"] = f"two layers, {LSTM_HIDDEN_SIZE} in each direction"
-        return settings
+tagger("{self.example}")"""
 
     def limits(self) -> list[str]:
         limit = "Training and metrics read each sentence with its neighbours in the document; the code above does not."
