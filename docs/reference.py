@@ -44,7 +44,7 @@ SUBJECTS = {
         dataloader_num_workers ddp_timeout""",
     "Hub": "push_to_hub hub_model_id model_license dataset_license dataset_source",
     "Prediction": """output write_predictions host max_false_positive_rate min_precision best_f1_threshold
-        null_score_diff_threshold n_best_size max_answer_length format quantize layers pooling dtype""",
+        null_score_diff_threshold n_best_size max_answer_length format layers pooling dtype""",
     "Comparison": """models recipe folds_dir seeds train_sizes metrics reference parts blimp max_pairs device
         num_devices global_batch mfu""",
 }

@@ -1,7 +1,6 @@
 """Export a finished model to ONNX, to serve it without torch: network, tokenizer and labels.
 
 bert-hf export runs/spam --output_dir runs/spam-onnx
-bert-hf export runs/spam --output_dir runs/spam-int8 --quantize dynamic --validation_file messages.csv
 
 The exported network is compared with the original first; if their logits differ, nothing is written.
 """
@@ -12,12 +11,11 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.config.checkpoint_arguments import ExportArguments, PredictorArguments
+from bert_hf.config.checkpoint_arguments import ExportArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.onnx_export import ONNX, agreement, check_export, export_onnx, open_network
+from bert_hf.finetuning.onnx_export import ONNX, check_export, export_onnx
 from bert_hf.finetuning.predict import load_predictor
-from bert_hf.finetuning.prediction_files import rows_of
 from bert_hf.training.output_folder import claim_output_dir
 
 
@@ -35,17 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     model = predictor.model.cpu()
 
     # 2. The exported network, compared with the original
-    quantize = export_args.quantize is not None
-    difference = export_onnx(model, predictor.head.tokenizer, folder, predictor.head.length, quantize)
+    difference = export_onnx(model, predictor.head.tokenizer, folder, predictor.head.length)
     size = (folder / ONNX).stat().st_size
     print(f"exported: {folder / ONNX}, {size / 1e6:.1f} MB; largest difference of a logit {difference:.1e}")
-
-    # 3. What the 8 bits change
-    if export_args.validation_file:
-        rows = list(rows_of(predictor, PredictorArguments(test_file=export_args.validation_file)))
-        before = predictor(rows)
-        predictor.network = open_network(folder / ONNX)
-        print(f"{agreement(before, predictor(rows))} of {len(rows):,} rows")
     return 0
 
 

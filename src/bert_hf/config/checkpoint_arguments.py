@@ -66,10 +66,6 @@ class ExportArguments:
     model_name_or_path: str | None = option(None, "Finished model, as the first word: folder or Hub id.")
     output_dir: str | None = option(None, "Folder for model.onnx, tokenizer and labels, new or empty.")
     format: str = option("onnx", "Format of the exported network.", ("onnx",))
-    quantize: str | None = option(None, "Matrices in 8 bits, for a CPU.", ("dynamic",))
-    validation_file: list[str] | None = option(
-        None, "Rows on which the quantized predictions are compared with the original's.", only_with="quantize"
-    )
 
 
 @dataclass

@@ -6,7 +6,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,14 +29,11 @@ def check_export(export_args: ExportArguments) -> Iterator[str]:
     yield check_writable(str(export_args.output_dir))
 
 
-def export_onnx(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int, quantize: bool = False
-) -> float:
+def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int) -> float:
     """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
 
     The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
-    `length` tokens. Returns the largest difference of a logit before quantization; one of more than
-    1e-5 · max(1, max|logit|) is an error.
+    `length` tokens. Returns the largest difference of a logit; one of more than 1e-5 · max(1, max|logit|) is an error.
     """
     if type(model).__name__ == "BiLstmTagger":
         problem = "a tagger on frozen features cannot be exported"
@@ -51,10 +47,6 @@ def export_onnx(
             problem = f"the exported logits differ by {difference:.1e}"
             raise InputError(problem, remedy="install the versions of constraints.txt")
 
-        if quantize:
-            from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
-
-            quantize_dynamic(place / ONNX, place / ONNX, weight_type=QuantType.QInt8)
         model.config.save_pretrained(place)
         save_tokenizer(tokenizer, place)
         write_input_length(place, length)
@@ -104,31 +96,21 @@ def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, flo
         inputs = _random_inputs(model, batch, tokens)
         with torch.inference_mode():
             expected = dict(model(**inputs))
-        for name, other in vars(exported(inputs)).items():
+        for name, other in exported(inputs).items():
             difference = max(difference, float((expected[name] - other).abs().max()))
             largest = max(largest, float(expected[name].abs().max()))
     return difference, largest
 
 
-def open_network(path: Path) -> Callable[..., SimpleNamespace]:
+def open_network(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """Open an exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     inputs, outputs = ([each.name for each in side] for side in (session.get_inputs(), session.get_outputs()))
 
-    def forward(batch: dict[str, Tensor]) -> SimpleNamespace:
+    def forward(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         computed = session.run(outputs, {name: batch[name].numpy(force=True) for name in inputs})
-        return SimpleNamespace(**dict(zip(outputs, map(torch.from_numpy, computed), strict=True)))
+        return dict(zip(outputs, map(torch.from_numpy, computed), strict=True))
 
     return forward
-
-
-def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    """Return the share of rows with the same prediction; of predictions that are a number, the largest difference."""
-    pairs = list(zip(before, after, strict=True))
-    if all(row.keys() == {"score"} for row in before):
-        largest = max(abs(own["score"] - other["score"]) for own, other in pairs)
-        return f"largest difference of a prediction {largest:.4f}"
-    same = [all(own[name] == other[name] for name in own if name != "score") for own, other in pairs]
-    return f"same prediction on {sum(same) / len(same):.2%}"

@@ -3,8 +3,8 @@
 Features are made by the head, as in training, at the length that the model was trained at.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,12 @@ from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
 
 @dataclass
 class Predictor:
-    """A finished model and its head.
-
-    Attributes:
-        network: what computes the outputs of a batch: the model, or the same network exported to ONNX.
-    """
+    """A finished model and its head."""
 
     model: Any
     head: Head
-    network: Callable = field(init=False)
 
     def __post_init__(self):
-        self.network = self.model
         self.head.attach(self.model)
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -62,7 +56,7 @@ class Predictor:
     def _run(self, features: Any) -> tuple:
         training = self.model.training
         self.model.eval()  # without dropout
-        result = run_network(self.head, self.network, features, self.model.device)
+        result = run_network(self.head, self.model, features, self.model.device)
         self.model.train(training)
         return result
 
