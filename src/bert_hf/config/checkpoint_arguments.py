@@ -32,9 +32,7 @@ class PredictorArguments:
 class PredictionArguments(PredictorArguments):
     """Output."""
 
-    output: str | None = option(
-        None, "File of the predictions: .jsonl, .csv or .parquet; every input column passes through."
-    )
+    output: str | None = option(None, "File of the predictions: .jsonl or .csv; every input column passes through.")
 
 
 @dataclass

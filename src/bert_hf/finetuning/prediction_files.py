@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bert_hf.config.checkpoint_arguments import EvaluationArguments, PredictionArguments, PredictorArguments
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.console import logger, progress, shorten_list
@@ -136,7 +133,7 @@ def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
 
 def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
     """Write a table by way of JSON lines: only the last row may tell all columns."""
-    lines = path.with_suffix(".older")
+    lines = path.with_suffix(".lines")
     count = _write_lines(lines, windows)
     names = dict.fromkeys(name for row in _read_lines(lines) for name in row)
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -155,52 +152,9 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def _write_parquet(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write a table with types for all rows: a column may be null at first, or turn from whole numbers."""
-    count = 0
-    schema = pa.schema([])
-    writer: pq.ParquetWriter | None = None
-    try:
-        for window in windows:
-            before, schema = schema, pa.unify_schemas([schema, _schema(window)], promote_options="permissive")
-            if writer is None:
-                writer = pq.ParquetWriter(path, schema)
-            elif schema != before:
-                writer.close()
-                writer = _with_schema(path, schema)
-            writer.write_table(pa.Table.from_pylist(window, schema=schema))
-            count += len(window)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        remedy = "write .jsonl, where each row has its own columns"
-        raise InputError(f"types differ: {error}", where="--output", remedy=remedy) from None
-    finally:
-        if writer is not None:
-            writer.close()
-    return count
-
-
-def _with_schema(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of a table that was begun with another schema, after its rows."""
-    older = path.with_suffix(".older")
-    os.replace(path, older)
-    writer = pq.ParquetWriter(path, schema)
-    with pq.ParquetFile(older) as file:
-        for batch in file.iter_batches():
-            writer.write_table(pa.Table.from_pylist(batch.to_pylist(), schema=schema))
-    older.unlink()
-    return writer
-
-
-def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
-    """Return the columns of all rows, in the order in which they appear; Arrow itself looks at the first row only."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
-
-
 _WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {
     ".jsonl": _write_lines,
     ".csv": _write_csv,
-    ".parquet": _write_parquet,
 }
 
 
@@ -217,5 +171,5 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
         os.replace(temporary, output)
     finally:
         temporary.unlink(missing_ok=True)
-        temporary.with_suffix(".older").unlink(missing_ok=True)
+        temporary.with_suffix(".lines").unlink(missing_ok=True)
     return count
