@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
@@ -38,8 +39,8 @@ def predicted_classes(logits: np.ndarray, threshold: float | None = None) -> np.
 
 
 def classification_metrics(
-    predictions: np.ndarray,
-    references: np.ndarray,
+    predictions: ArrayLike,
+    references: ArrayLike,
     logits: np.ndarray | None = None,
     combined: bool = False,
     with_rates: bool = False,
@@ -54,6 +55,7 @@ def classification_metrics(
         combined: add `combined_score`, the mean of accuracy and F1.
         with_rates: add the rates of class 1 of two (see `positive_rates`).
     """
+    predictions, references = np.asarray(predictions), np.asarray(references)
     classes = 1 + int(max(predictions.max(), references.max())) if logits is None else logits.shape[-1]
     averaging: Any = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
     metrics = {
@@ -88,9 +90,7 @@ def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = No
     return (expit(logits.astype(np.float64)) >= least).astype(np.int64)
 
 
-def multi_label_metrics(
-    predictions: np.ndarray, references: np.ndarray, names: Sequence[str] = ()
-) -> dict[str, float]:
+def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Sequence[str] = ()) -> dict[str, float]:
     """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label.
 
     Args:
@@ -118,7 +118,7 @@ def label_table(references: np.ndarray, predictions: np.ndarray, names: Sequence
 # ---- numbers
 
 
-def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+def regression_metrics(scores: ArrayLike, references: ArrayLike) -> dict[str, float]:
     """Return Pearson and Spearman correlation, their mean, and the root mean squared error.
 
     Args:

@@ -10,7 +10,7 @@ They need no network and no file, and may be used in `evaluate.combine`.
 # pyright: reportIncompatibleMethodOverride=false
 # The metrics of `evaluate` name the arguments of _compute
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import evaluate
@@ -37,10 +37,11 @@ def _sides(value: Any) -> Mapping[str, Any]:
 
 
 class _Metric(evaluate.Metric):
-    """A metric that keeps its inputs in memory."""
+    """A function of predictions and references as a metric that keeps its inputs in memory."""
 
-    source = _SKLEARN
+    function: ClassVar[Callable[..., dict[str, float]]]
     inputs: ClassVar[Mapping[str, Any]] = {}
+    source = _SKLEARN
 
     def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
         super().__init__(config_name, keep_in_memory, **named)
@@ -53,6 +54,9 @@ class _Metric(evaluate.Metric):
             features=Features(self.inputs),
         )
 
+    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
+        return type(self).function(predictions, references, **options)
+
 
 class Classification(_Metric):
     """Accuracy, F1 and Matthews correlation of class ids; with `logits` average precision, too.
@@ -60,36 +64,22 @@ class Classification(_Metric):
     `combined` adds the mean of accuracy and F1 (GLUE's MRPC and QQP), `with_rates` the rates of class 1 of two.
     """
 
+    function = staticmethod(classification_metrics)
     inputs = _sides(Value("int64"))
-
-    def _compute(
-        self,
-        predictions: Any,
-        references: Any,
-        logits: np.ndarray | None = None,
-        combined: bool = False,
-        with_rates: bool = False,
-    ) -> dict[str, float]:
-        predictions, references = np.asarray(predictions), np.asarray(references)
-        return classification_metrics(predictions, references, logits, combined=combined, with_rates=with_rates)
 
 
 class MultiLabel(_Metric):
     """Micro and macro F1, accuracy of whole rows, and F1 of each of the `names`, of rows of 0 and 1."""
 
+    function = staticmethod(multi_label_metrics)
     inputs = _sides(Several(Value("int64")))
-
-    def _compute(self, predictions: Any, references: Any, names: Sequence[str] = ()) -> dict[str, float]:
-        return multi_label_metrics(np.asarray(predictions), np.asarray(references), names)
 
 
 class Regression(_Metric):
     """Correlations and root mean squared error of numbers."""
 
+    function = staticmethod(regression_metrics)
     inputs = _sides(Value("float64"))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return regression_metrics(np.asarray(predictions), np.asarray(references))
 
 
 class TokenClassification(_Metric):
@@ -98,8 +88,8 @@ class TokenClassification(_Metric):
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
     inputs = _sides(Several(Value("string")))
 
-    def _compute(self, predictions: Any, references: Any, of_entities: bool = True) -> dict[str, float]:
-        return tagging_metrics(references, predictions, of_entities)
+    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
+        return tagging_metrics(references, predictions, **options)
 
 
 class QuestionAnswering(_Metric):
@@ -128,7 +118,7 @@ class MultipleChoice(_Metric):
 
     inputs = _sides(Value("int64"))
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+    def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
 
 
