@@ -24,7 +24,7 @@ from bert_hf.finetuning.features.context_windows import (
     make_windows,
 )
 from bert_hf.finetuning.metrics.squad import exact_and_f1
-from bert_hf.finetuning.rows.questions import Answer, Question, read_questions
+from bert_hf.finetuning.rows.questions import Answer, Question, question_rows, questions_of_rows
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
@@ -327,7 +327,7 @@ def test_text_comes_back_byte_for_byte(lower):
 @pytest.mark.parametrize(("shape", "least"), [(WindowShape(384, 128), 10_565), (WindowShape(64, 16), 10_555)])
 def test_gold_answers_of_the_development_set_come_back(shape, least):
     tokenizer = BertTokenizer(str(DATA / "conformance/bert-base-uncased-vocab.txt"))
-    questions = read_questions([str(DATA / "squad/dev-v1.1.json.xz")])
+    questions = questions_of_rows(question_rows(str(DATA / "squad/dev-v1.1.json.xz")))
 
     # Each gold answer in turn, until one of them comes back
     missing = {question.id: question for question in questions}

@@ -46,7 +46,7 @@ class QuestionAnsweringHead(Head):
         yield from question_rows(path, encoding, self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[Question]:
-        return questions_of_rows(rows, answers_are=labels)
+        return questions_of_rows(rows, labels)
 
     def describe_rows(self, rows: list[Question]) -> str:
         answered = sum(bool(question.answers) for question in rows)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
-from bert_hf.finetuning.rows.questions import gold_answers, read_by_id, read_questions
+from bert_hf.finetuning.rows.questions import question_rows, read_by_id, text_and_start
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -139,16 +139,18 @@ def best_threshold(
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
     """Return the metrics of a prediction file; warn on stderr of questions without a prediction, which count 0."""
-    questions = read_questions([data], check_answers=False)
+    gold = {str(row.values.get("id")): [text for text, _ in text_and_start(row)] for row in question_rows(data)}
+    if not gold:
+        raise InputError("contains no questions", where=data, remedy="give SQuAD's JSON, or rows of it")
     texts = read_by_id(predictions, str)
     chances = None if odds is None else read_by_id(odds, float, int)
 
-    if missing := [question.id for question in questions if question.id not in texts]:
-        count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0"
+    if missing := [name for name in gold if name not in texts]:
+        count = f"{len(missing):,} of {len(gold):,} questions have no prediction and count 0"
         print_to_stderr(f"warning: {predictions}: {count}: {shorten_list(missing)}")
-    for question in questions:
-        if chances is not None and question.id in texts and question.id not in chances:
+    for name in gold:
+        if chances is not None and name in texts and name not in chances:
             remedy = "give the odds of every question that has a prediction"
-            raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
+            raise InputError(f"question {name} is missing", where=odds, remedy=remedy)
 
-    return official_metrics(gold_answers(questions), texts, chances, threshold)
+    return official_metrics(gold, texts, chances, threshold)

@@ -1,11 +1,11 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from bert_hf.config.files import parse_json
-from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, parsed_cell, read_rows
 from bert_hf.errors import InputError, mask_secrets
@@ -36,14 +36,6 @@ class Question:
 # ---- questions
 
 
-def read_questions(files: list[str], check_answers: bool = True) -> list[Question]:
-    """Return the questions of SQuAD's files: see `questions_of_rows`."""
-    rows = [row for path in expand(files) for row in question_rows(path)]
-    if not rows:
-        raise InputError("contains no questions", where=files[0], remedy=_SHAPE)
-    return questions_of_rows(rows, check_answers)
-
-
 def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
     is_json = kind_of(path) in (".json", ".jsonl") and encoding is None
@@ -72,9 +64,7 @@ def json_rows(path: str) -> Iterator[Row]:
 
 
 def questions_of_rows(
-    rows: Iterable[Row],
-    check_answers: bool = True,
-    answers_are: Literal["needed", "optional", "ignored"] = "needed",
+    rows: Iterable[Row], answers_are: Literal["needed", "optional", "ignored"] = "needed"
 ) -> list[Question]:
     """Return the questions of rows.
 
@@ -82,7 +72,6 @@ def questions_of_rows(
     `{"text": …, "answer_start": …}`; an empty list means that the context does not hold the answer.
 
     Args:
-        check_answers: every answer has to be in its context. Metrics do not need that, training does.
         answers_are: "needed": every question has `answers`, if only []. "optional": if no question has any, they are
             not known. "ignored": they are not read, nor is an `id` needed.
 
@@ -93,7 +82,7 @@ def questions_of_rows(
     questions: list[Question] = []
     names: set[str] = set()
     for row in rows:
-        question = _question(row, check_answers, answers_are)
+        question = _question(row, answers_are)
         if question.id in names and answers_are != "ignored":
             raise row.error(f"question {question.id} has a duplicate id", "give each question its own id")
         names.add(question.id)
@@ -103,7 +92,7 @@ def questions_of_rows(
     return questions
 
 
-def _question(row: Row, check_answers: bool, answers_are: str) -> Question:
+def _question(row: Row, answers_are: str) -> Question:
     values = row.values
     texts = [values.get("question"), values.get("context")]
     name = values.get("id", row.line if answers_are == "ignored" else None)
@@ -113,16 +102,13 @@ def _question(row: Row, check_answers: bool, answers_are: str) -> Question:
     question, context = map(str, texts)
 
     reads_answers = answers_are == "needed" or (answers_are == "optional" and values.get("answers") is not None)
-    pairs = _text_and_start(row) if reads_answers else []
-    if check_answers:
-        answers = tuple(_located(text, start, context, row) for text, start in pairs)
-    else:
-        answers = tuple(Answer(text, -1 if start is None else start) for text, start in pairs)
+    pairs = text_and_start(row) if reads_answers else []
+    answers = tuple(_located(text, start, context, row) for text, start in pairs)
     title = str(values.get("title") or "")
     return Question(str(name), question, context, answers, title, row.where, row.line)
 
 
-def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
+def text_and_start(row: Row) -> list[tuple[str, int | None]]:
     """Return the text and the `answer_start` of each answer, from either shape."""
     answers = parsed_cell(row.values.get("answers"))
     pairs: list[tuple[Any, Any]] = [(None, None)]
@@ -136,7 +122,7 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
         pass
 
     if not all(isinstance(text, str) and isinstance(start, int | None) for text, start in pairs):
-        what = f"question {row.values['id']} has no valid 'answers'"
+        what = f"question {row.values.get('id')} has no valid 'answers'"
         raise row.error(what, "give text and answer_start of each answer, or [] without an answer")
     return pairs
 
@@ -151,11 +137,6 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
 
     what = f"question {row.values['id']}: the answer {text[:60]!r} is not in its context at answer_start ({start})"
     raise row.error(what, "fix or remove the question")
-
-
-def gold_answers(questions: Sequence[Question]) -> dict[str, list[str]]:
-    """Return the texts of the gold answers of each question, by id."""
-    return {question.id: [answer.text for answer in question.answers or ()] for question in questions}
 
 
 def read_by_id(path: str, *types: type) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.metrics.squad import official_metrics
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.questions import Question, gold_answers
+from bert_hf.finetuning.rows.questions import Question
 from bert_hf.finetuning.tasks.task import Task
 
 
@@ -101,7 +101,8 @@ class QuestionAnsweringTask(Task):
         odds = {prediction.question.id: prediction.null_odds for prediction in predictions}
         texts = {prediction.question.id: prediction.text() for prediction in predictions}
         at = {"threshold": given or 0.0, "answer_nothing": min(odds.values()) - 1.0}
-        official = official_metrics(gold_answers(self.parts[part]), texts, odds, **at)
+        gold = {each.id: [text for text, _ in each.answers or ()] for each in self.parts[part]}
+        official = official_metrics(gold, texts, odds, **at)
         if given is None and self._threshold_is == "open":
             self.head.threshold = official["best_f1_thresh"]
         return {**super().metrics(part, kept, losses), **official}
