@@ -18,7 +18,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, toke
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric, try_further_metrics
+from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions
 from bert_hf.training.checkpoints.trainer_state import layout
@@ -85,9 +85,6 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     choose_precision(args, model.config.hidden_size)
     line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
-    if args.do_train:
-        try_further_metrics(task, model, args)  # before the folder is this run's
-
     if not args.do_train:
         require_trained(task, about)
         return evaluation_run(args)

@@ -19,11 +19,10 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, compute_further, losses_and_counts, run_network
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, losses_and_counts
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.predict import Predictor, rows_of_texts
-from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.models.loading import read_safe_json
@@ -32,7 +31,6 @@ from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
-_TRIED_ROWS = 8
 _FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
@@ -66,21 +64,6 @@ def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
-
-
-def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
-    """Compute further metrics of a few rows before a training, so that a wrong one ends it now."""
-    if not task.further:
-        return
-    head, train = task.head, task.parts["train"]
-    rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
-    encoded = head.encode(rows)
-    kept, _ = run_network(head, network.to(args.device).eval(), encoded.features, args.device)
-    further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
-
-    best = selection_metric(args).removeprefix("eval_")
-    names = (*head.metric_names(), "loss", *further)
-    check_known(best, names, f"no metric {best!r}", "--metric_for_best_model")
 
 
 class EarlyStop(TrainerCallback):
@@ -292,7 +275,6 @@ class FineTuner(ResumableTrainer):
     def train(self, *args, **named) -> Any:
         """Train and let the task choose by the validation rows: see `validate`."""
         self.task.begin()
-        try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         features = self.task.encoded("train").features
         self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
@@ -345,6 +327,9 @@ class FineTuner(ResumableTrainer):
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         """Return whether a metric is the best so far; of equal ones the one with the lower loss is better."""
+        name = selection_metric(self.args).removeprefix("eval_")
+        known = [each.removeprefix("eval_") for each in metrics]
+        check_known(name, known, f"no metric {name!r}", "--metric_for_best_model")
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best
