@@ -40,7 +40,7 @@ SUBJECTS = {
         max_hours min_steps""",
     "Run": """output_dir overwrite_output_dir seed bf16 torch_compile do_train do_eval do_predict logging_steps
         report_to eval_strategy eval_steps per_device_eval_batch_size metric_name metric_for_best_model
-        load_best_model_at_end early_stopping_patience save_minutes save_strategy save_steps save_total_limit
+        load_best_model_at_end save_minutes save_strategy save_steps save_total_limit
         dataloader_num_workers ddp_timeout""",
     "Hub": "push_to_hub hub_model_id model_license dataset_license dataset_source",
     "Prediction": """output write_predictions host max_false_positive_rate min_precision best_f1_threshold

@@ -82,13 +82,10 @@ class Scripted(RandomTask):
         return {"share_of_class_0": metric, "loss": loss}
 
 
-def evaluated(folder, script, early_stopping_patience=None, kind=Scripted, **options):
-    task_args = TaskArguments(
-        "checkpoint", from_scratch=True, min_steps=0, early_stopping_patience=early_stopping_patience
-    )
+def evaluated(folder, script, kind=Scripted, **options):
     strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
-        folder, kind=kind, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
+        folder, kind=kind, num_train_epochs=len(script), load_best_model_at_end=True,
         metric_for_best_model="share_of_class_0", greater_is_better=True, per_device_train_batch_size=18,
         save_total_limit=9, **strategies,
     )  # fmt: skip
@@ -127,12 +124,6 @@ def test_the_threshold_is_that_of_the_weights_that_are_kept(tmp_path):
     after_training = trainer.head.threshold
     trainer.evaluate()
     assert trainer.head.threshold == after_training
-
-
-def test_early_stopping_counts_evaluations_without_a_better_one(tmp_path):
-    script = ((0.5, 1.0), (0.9, 0.5), (0.8, 0.5), (0.95, 0.6), (0.9, 0.1), (0.9, 0.1), (0.99, 0.1))
-    trainer = evaluated(tmp_path, script, early_stopping_patience=2)
-    assert (trainer.state.global_step, trainer.state.best_global_step) == (2 * 6, 2 * 4)
 
 
 def test_the_best_weights_are_saved_between_two_checkpoints(tmp_path):
@@ -223,7 +214,7 @@ def checkpoint(tmp_path, tokenizer):
 
 def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
     task_args = TaskArguments(
-        str(checkpoint), dataset_name="made/up", max_seq_length=32, write_predictions=True, **options
+        str(checkpoint), dataset_name="made/up", **{"max_seq_length": 32, "write_predictions": True, **options}
     )
     quiet = {"use_cpu": True, "report_to": "none", "bf16": False, "disable_tqdm": True}
     args = FineTuningArguments(str(folder), **quiet, **(run_options or {}))
@@ -267,8 +258,8 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert classify("w1 " * 300, truncation=True) == classify("w1 " * 30)
 
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
-    with pytest.raises(InputError, match="another run: early_stopping_patience"):
-        fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, early_stopping_patience=3)
+    with pytest.raises(InputError, match="another run: max_seq_length"):
+        fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, max_seq_length=16)
 
 
 def test_other_evaluations_are_another_run_where_they_choose_the_weights(checkpoint, tmp_path, tokenizer):

@@ -89,7 +89,6 @@ class TaskArguments:
     metric_name: list[str] | None = option(
         None, "Further metrics of the evaluate library: folder or script, or a Hub id, whose code is then run."
     )
-    early_stopping_patience: int | None = option(None, "Stop N evaluations after the best one.", range="[1, inf)")
     write_predictions: bool = option(False, "Write the predictions of test rows, else of validation rows.")
     language: str | None = option(None, "ISO 639 code, such as de, for the model card.")
     model_license: str | None = option(None, "Licence of the model, for the model card.", common=False)

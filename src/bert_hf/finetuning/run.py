@@ -132,8 +132,7 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
-        "early_stopping_patience": task_args.early_stopping_patience,
-        **kept_weights(args, ends_early=task_args.early_stopping_patience is not None),
+        **kept_weights(args),
     }
 
 

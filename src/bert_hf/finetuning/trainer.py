@@ -66,24 +66,6 @@ def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
     return f"the best {metric} on {rows:,} validation rows decides"
 
 
-class EarlyStop(TrainerCallback):
-    """Stateless early stopping: counts evaluations without improvement in the log."""
-
-    def __init__(self, patience: int):
-        self.patience = patience
-
-    def on_evaluate(self, args, state, control, **kwargs) -> None:
-        """Compare all evaluations: Trainer has not yet compared this one with the best."""
-        metric = selection_metric(args)
-        sign = 1 if args.greater_is_better else -1
-        by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
-
-        evaluations = [by_step[step] for step in sorted(by_step)]
-        best = evaluations.index(max(evaluations))
-        if len(evaluations) - 1 - best >= self.patience:
-            control.should_training_stop = True
-
-
 class FineTuner(ResumableTrainer):
     """Trainer of a head on labelled rows, with the exact loss of the global batch.
 
@@ -163,8 +145,6 @@ class FineTuner(ResumableTrainer):
             tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
         self.model_accepts_loss_kwargs = False  # `count_items` counts
-        if self.task.task_args.early_stopping_patience is not None:
-            self.add_callback(EarlyStop(self.task.task_args.early_stopping_patience))
         use_log_lines(self)
         self._record_options()
 

@@ -25,20 +25,15 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
-def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
-    """Return the entries of an identity on model selection: which weights are kept, and when the run is evaluated.
-
-    Args:
-        ends_early: evaluations may end the run.
-    """
-    selected_by = args.metric_for_best_model if args.load_best_model_at_end else "the last weights"
-    if not args.load_best_model_at_end and not ends_early:
-        return {"kept": selected_by}
+def kept_weights(args: Any) -> dict[str, Any]:
+    """Return the entries of an identity on model selection: which weights are kept, and when the run is evaluated."""
+    if not args.load_best_model_at_end:
+        return {"kept": "the last weights"}
 
     evaluation = settings(args, _EVALUATION)
     if args.eval_strategy != "steps":  # the number of steps has no effect
         evaluation["eval_steps"] = None
-    return {"kept": selected_by, "evaluation": evaluation}
+    return {"kept": args.metric_for_best_model, "evaluation": evaluation}
 
 
 def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, list[str]]:
