@@ -1,6 +1,7 @@
 """Export a finished model to ONNX, to serve it without torch: network, tokenizer and labels.
 
 bert-hf export runs/spam --output_dir runs/spam-onnx
+bert-hf export runs/ner --output_dir runs/ner-onnx
 
 The exported network is compared with the original first; if their logits differ, nothing is written.
 """
