@@ -20,7 +20,7 @@ from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.metrics.classification import metric_title
-from bert_hf.finetuning.prediction_files import check_files, evaluate_rows, load, read_inputs
+from bert_hf.finetuning.prediction_files import check_files, load, read_inputs, rows_of
 
 
 @one_line_errors
@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     predictor = load(evaluation_args)
 
     # 2. Rows → predictions → metrics
-    metrics, table = evaluate_rows(predictor, evaluation_args)
+    further = predictor.head.load_metrics(evaluation_args.metric_name or [])
+    metrics, table = predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
     print(table)
     for name, value in metrics.items():
         title = metric_title(name, predictor.head.labels)

@@ -135,7 +135,7 @@ def test_parts_of_speech_have_an_accuracy_only(tmp_path):
     predicted = [["DET", "VERB", "VERB"]]
     assert compute_metrics(head, rows, predicted, np.ones((1, 2))) == {"accuracy": pytest.approx(2 / 3), "loss": 1.0}
     assert head.metric_names() == ("accuracy", "loss")
-    assert head.table(rows, predicted).splitlines()[3].split() == ["VERB", "1", "2", "0.5000", "1.0000", "0.6667"]
+    assert "VERB 0.5000 1.0000 0.6667 1" in " ".join(head.table(rows, predicted).split())
 
 
 # ---- tables

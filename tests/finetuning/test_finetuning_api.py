@@ -56,7 +56,7 @@ def test_a_task_and_a_network_may_have_several_trainers(checkpoint, tmp_path):
     task_args = bert_hf.ClassificationArguments(checkpoint, dataset_name=rows, text_column="body_text")
     task = bert_hf.ClassificationTask(task_args, bert_hf.load_tokenizer(checkpoint))
     network = transformers.AutoModelForSequenceClassification
-    model = network.from_pretrained(checkpoint, **task.config_options())
+    model = network.from_pretrained(checkpoint, **task.head.config_options())
     trainer = bert_hf.FineTuner(model, quick(tmp_path), task=task)
     trainer.train()
     assert trainer.predict_part("test", "test")["test_accuracy"] == 1.0

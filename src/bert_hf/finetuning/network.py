@@ -19,7 +19,7 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
     set_seed(seed)
     folder = find_checkpoint(where, weights=not task_args.from_scratch)
     with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
-        config = BertConfig.from_pretrained(folder, **task.config_options())
+        config = BertConfig.from_pretrained(folder, **head.config_options())
         if task_args.from_scratch:
             model = network_class.from_config(config, dtype=torch.float32)
             line = "random weights: only the checkpoint's shape and vocabulary are used"

@@ -89,15 +89,6 @@ def open_network(
     return model.to(device).eval(), tokenizer, missing
 
 
-def make_predictor(model: Any, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Predictor:
-    """Return the predictor of a model in memory, of a stock class or one derived from it; see `load_predictor`."""
-    config = {
-        "architectures": [each.__name__ for each in type(model).__mro__],
-        "trained_on": getattr(model.config, "trained_on", None),
-    }
-    return Predictor(model, head_of(config, "model")(tokenizer, options, model.config))
-
-
 # ---- from Python
 
 
@@ -126,8 +117,13 @@ def predict(
     if isinstance(model, str | Path):
         predictor = load_predictor(model, tokenizer, **columns, **options)
     else:
+        config = {
+            "architectures": [each.__name__ for each in type(model).__mro__],
+            "trained_on": getattr(model.config, "trained_on", None),
+        }
         tokenizer = tokenizer or load_tokenizer(model.name_or_path)
-        predictor = make_predictor(model, tokenizer, **columns, **options)
+        head = head_of(config, "model")(tokenizer, {**columns, **options}, model.config)
+        predictor = Predictor(model, head)
     return predictor(rows)
 
 

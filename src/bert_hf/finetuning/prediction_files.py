@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config.checkpoint_arguments import EvaluationArguments, PredictionArguments, PredictorArguments
+from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorArguments
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.text.input_files import expand
@@ -61,12 +61,6 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
     predictor = load(args)
     yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
     yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
-
-
-def evaluate_rows(predictor: Predictor, evaluation_args: EvaluationArguments) -> tuple[dict[str, float], str]:
-    """Return the metrics of the labelled rows of files, and a text about the rows (see `Predictor.evaluate`)."""
-    further = predictor.head.load_metrics(evaluation_args.metric_name or [])
-    return predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
 
 
 # ---- predictions, in windows

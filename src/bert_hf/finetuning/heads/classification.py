@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, softmax
+from sklearn.metrics import classification_report
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
@@ -28,7 +29,6 @@ from bert_hf.finetuning.metrics.classification import (
     MULTI_LABEL,
     RANKING,
     confusion,
-    label_table,
     predicted_classes,
     predicted_labels,
 )
@@ -322,7 +322,8 @@ class ClassificationHead(Head):
             return ""
         targets = self.targets(rows)
         if self.several_labels:
-            return label_table(targets, predicted_labels(predictions, self.threshold), self.labels)
+            chosen = predicted_labels(predictions, self.threshold)
+            return str(classification_report(targets, chosen, target_names=self.labels, zero_division=0, digits=4))
         return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
 
     def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:

@@ -5,7 +5,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import datasets
 import numpy as np
@@ -29,17 +29,12 @@ Labels = Literal["needed", "optional", "ignored"]
 Rows = Any  # a container of rows of one head: `LabelledTexts`, `TaggedSentences`, a list of questions or of choices
 
 
-class Encoded(Protocol):
-    """Rows as features, and what a head needs to get from the features back to the rows."""
-
-    @property
-    def features(self) -> datasets.Dataset:
-        """Return `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known."""
-        ...
-
-
 class Features(NamedTuple):
-    """Rows as features, one per row, in order."""
+    """Rows as features, one per row, in order; a head may return more, to get back to the rows.
+
+    Attributes:
+        features: `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known.
+    """
 
     features: datasets.Dataset
 
@@ -155,8 +150,8 @@ class Head(ABC):
     # ---- features
 
     @abstractmethod
-    def encode(self, rows: Rows) -> Encoded:
-        """Return the features of rows, with `labels` if they have any."""
+    def encode(self, rows: Rows) -> Any:
+        """Return the features of rows (see `Features`), with `labels` if they have any."""
 
     def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
         """Return what makes a padded batch of features."""

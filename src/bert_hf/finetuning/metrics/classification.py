@@ -14,7 +14,6 @@ from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from bert_hf.console import format_table
-from bert_hf.finetuning.metrics.entities import Counts, count_table
 
 # The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
@@ -106,13 +105,6 @@ def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Se
         "accuracy": float((predictions == references).all(1).mean()),
         **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(each), strict=False)},
     }
-
-
-def label_table(references: np.ndarray, predictions: np.ndarray, names: Sequence[str]) -> str:
-    """Return a table with a row per label."""
-    sides = zip(names, references.T == 1, predictions.T == 1, strict=True)
-    counts = {name: Counts(own.sum(), said.sum(), (own & said).sum()) for name, own, said in sides}
-    return count_table("label", "rows", counts)
 
 
 # ---- numbers

@@ -8,8 +8,11 @@ and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, a
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
+
+from sklearn.metrics import classification_report
 
 from bert_hf.console import format_table
 
@@ -137,20 +140,11 @@ class Counts(NamedTuple):
         return 2 * self.correct / total if total else 0.0
 
 
-def count_entities(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True
-) -> dict[str, Counts]:
-    """Count by type, sorted by name: an entity is correct if its first word, last word and type are.
-
-    Args:
-        of_entities: False: each word counts, with its label as the type.
-    """
+def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
     counts: dict[str, list[int]] = {}
     for sides in zip(gold, predicted, strict=True):
-        if of_entities:
-            right, guessed = (set(entities(tags)) for tags in sides)
-        else:
-            right, guessed = ({Entity(tag, word, word) for word, tag in enumerate(tags)} for tags in sides)
+        right, guessed = (set(entities(tags)) for tags in sides)
         for column, several in enumerate((right, guessed, right & guessed)):
             for entity in several:
                 counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
@@ -189,16 +183,11 @@ def tagging_metrics(
 
 def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True) -> str:
     """Return a table with a row per type of entities and one for all; of other labels with a row for each."""
-    counts = count_entities(gold, predicted, of_entities)
     if not of_entities:
-        return count_table("label", "words", counts)
-    return count_table("type", "entities", {**counts, "all (micro)": overall(counts)})
-
-
-def count_table(title: str, unit: str, counts: Mapping[str, Counts]) -> str:
-    """Return a table with a row per entry: number in the data, predicted, precision, recall, F1."""
-    rows = [[title, unit, "predicted", "precision", "recall", "F1"]]
-    for kind, count in counts.items():
+        return str(classification_report([*chain(*gold)], [*chain(*predicted)], zero_division=0, digits=4))
+    counts = count_entities(gold, predicted)
+    rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
+    for kind, count in [*counts.items(), ("all (micro)", overall(counts))]:
         shares = (f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
         rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
     return "\n".join(format_table(rows))

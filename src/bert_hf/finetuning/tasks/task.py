@@ -16,7 +16,6 @@ from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads import head_named
 from bert_hf.finetuning.heads.head import (
-    Encoded,
     Head,
     Kept,
     Labels,
@@ -68,7 +67,7 @@ class Task:
         self.head = self.make_head(task_args, tokenizer, head)
         self.findings: list[str] = []
         self.begin()
-        self._encoded: dict[str, Encoded] = {}
+        self._encoded: dict[str, Any] = {}
 
         parts = self.read()
         self.prepare(parts)
@@ -181,7 +180,7 @@ class Task:
     # ---- features
 
     def encoded(self, part: str) -> Any:
-        """Return the features of a part, as the head encodes them (`Encoded`)."""
+        """Return the features of a part, as the head encodes them."""
         if part not in self._encoded:
             self._encoded[part] = self.head.encode(self.parts[part])
         return self._encoded[part]
@@ -193,10 +192,6 @@ class Task:
     def collator(self) -> Callable:
         """Return what makes a padded batch of features."""
         return self.head.collator()
-
-    def config_options(self) -> dict:
-        """Return options of the network's configuration: number and names of the classes, …"""
-        return self.head.config_options()
 
     # ---- metrics and decisions
 
