@@ -9,7 +9,7 @@ import equal_loss
 import finetuning_parity
 import numpy as np
 import pretraining_throughput
-import published_encoder
+import worth
 import pytest
 import torch
 import transformers
@@ -200,8 +200,8 @@ def test_cells_of_a_published_encoder(columns, tmp_path, monkeypatch, capsys):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--model_name_or_path", str(tmp_path / "model"), "--pretrained", str(tmp_path / "model"), "--folds", "2"]
     flags += ["--train_file", str(file), "--output_dir", str(tmp_path / "out"), "--train_sizes"]
-    assert published_encoder.main([*flags, "20"]) == 0
-    assert published_encoder.main([*flags, "20", "all"]) == 0
+    assert worth.main([*flags, "20"]) == 0
+    assert worth.main([*flags, "20", "all"]) == 0
     assert len(calls) == 2 * 3 * 2  # draws, models, sizes
 
     found = {(cell["method"], cell["train_size"]): cell for cell in last_line(capsys)}

@@ -1,6 +1,6 @@
-"""What checkpoints are worth with few labels: a published encoder, the one of `make pretrain`, and random weights.
+"""What checkpoints are worth with few labels: a published encoder, some of one's own, and random weights.
 
-python benchmarks/published_encoder.py --model_name_or_path all-MiniLM-L6-v2 --train_file SMSSpamCollection.tsv
+python benchmarks/worth.py --model_name_or_path all-MiniLM-L6-v2 --train_file SMSSpamCollection.tsv
 … --train_file SST-2/train.tsv --test_file SST-2/dev.tsv --train_sizes 100 1000 --output_dir runs/worth-sst2
 … --train_file MRPC/train.tsv --test_file MRPC/dev.tsv --text_column '#1 String' --text_pair_column '#2 String' \
     --label_column Quality --output_dir runs/worth-mrpc
@@ -51,8 +51,6 @@ NAMES = {
     "embeddings": "logistic regression on its mean states",
     "baseline_characters": "SVM on characters",
     "baseline_words": "SVM on words",
-    "pretrain": "`make pretrain`, fine-tuned",
-    "random": "random weights, fine-tuned",
 }
 Cells = dict[tuple[str, str, int], dict[str, float]]  # (method, training rows, draw) → metrics
 
@@ -63,7 +61,7 @@ class PublishedEncoderArguments(SplitArguments):
 
     folds: int = 3  # the draws
     model_name_or_path: str | None = option(None, "Published encoder: folder or Hub id.")
-    pretrained: str = option("runs/pretrain-default", "Checkpoint of `make pretrain`, whose shape `random` has.")
+    pretrained: list[str] = option(["runs/pretrain-default"], "Checkpoints; `random` has the shape of the first.")
     test_file: list[str] | None = option(None, "Labelled test rows. Default: each fold's own.")
     train_sizes: list[str] | None = option(None, "Numbers of training rows. Default: 100 all.")
     max_eval_samples: int | None = option(None, "Use at most N test rows.")
@@ -161,7 +159,8 @@ def report(cells: Cells, path: Path) -> None:
             found[method, size][name].append(value)
     sizes = dict.fromkeys(size for _, size in found)
     table = [["", *(f"{size}: {name}" for size in sizes for name in METRICS)]]
-    for method, name in NAMES.items():
+    for method in dict.fromkeys(method for method, _ in found):
+        name = NAMES.get(method, f"{method}, fine-tuned")
         table.append([name, *(mean(found[method, size][metric]) for size in sizes for metric in METRICS)])
     print("\n".join(format_table(table)))
     print(json.dumps([{"method": method, "train_size": size, **own} for (method, size), own in found.items()]))
@@ -179,9 +178,9 @@ def main(argv: list[str] | None = None) -> int:
     root = Path(options.output_dir)
     write_draws(options, root / "folds")
 
-    ours = options.pretrained
+    models = {"published": options.model_name_or_path, **{Path(path).name: path for path in options.pretrained}}
     study_args = StudyArguments(
-        models=[f"published={options.model_name_or_path}", f"pretrain={ours}", f"random={ours}:from_scratch"],
+        models=[*(f"{name}={path}" for name, path in models.items()), f"random={options.pretrained[0]}:from_scratch"],
         folds_dir=str(root / "folds"),
         seeds=[1],
         train_sizes=options.train_sizes or ["100", "all"],
