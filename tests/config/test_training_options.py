@@ -18,10 +18,7 @@ from bert_hf.errors import InputError
 from bert_hf.training import preemption
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity
 
-QUIET = {
-    "save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0,
-    "fast_path": "on",
-}  # fmt: skip
+QUIET = {"save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0}
 
 # ---- what is refused
 

@@ -102,13 +102,7 @@ class PreTrainingOptions(RunOptions):
     dataloader_num_workers: int = option(
         None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.", common=False
     )
-    fast_path: str = option(
-        "auto",
-        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
-        "on: nothing is compared. off: padding is kept.",
-        ("auto", "on", "off"),
-        common=False,
-    )
+    fast_path: bool = option(True, "Compute no padding; false: by PyTorch's own operations, padded.", common=False)
 
 
 @dataclass

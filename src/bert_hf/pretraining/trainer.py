@@ -22,7 +22,6 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
-from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
@@ -91,8 +90,10 @@ class PreTrainer(ResumableTrainer):
         super().__init__(model, args, data_collator, checked, *more, **named)
         self.train_dataset = train_dataset
         self.model_accepts_loss_kwargs = False  # `count_items` counts
-        if compilation is not None and isinstance(self.network, BertForPreTraining):
-            self.network.compile_layers(**compilation)
+        if isinstance(self.network, BertForPreTraining):
+            self.network.fast_path = self.network.fast_path and getattr(self.args, "fast_path", True)
+            if compilation is not None:
+                self.network.compile_layers(**compilation)
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
@@ -108,12 +109,7 @@ class PreTrainer(ResumableTrainer):
         # On the device, so that adding to them does not wait for it.
         self._log_sums = torch.zeros(8, dtype=sum_dtype(self.args.device), device=self.args.device)
 
-        # Collaborators
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
-        self._fast_path = FastPathCheck(
-            getattr(self.args, "fast_path", "auto"), self._losses_to_compare, self._ranks.gather,
-            half=self.accelerator.mixed_precision != "no",
-        )  # fmt: skip
 
     def _resolve_options(self) -> None:
         """Reject options without effect here, and set options that follow from the dataset."""
@@ -208,8 +204,6 @@ class PreTrainer(ResumableTrainer):
         """
         run_piece = functools.partial(super().training_step, model)
         pieces = self._split(inputs)
-        if self._fast_path.is_due:
-            self._fast_path.choose(self.network, self.on_device(pieces[0]))
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -269,11 +263,6 @@ class PreTrainer(ResumableTrainer):
         outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
-    def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
-        """Compute losses as a step does, for the check of the fast path; nothing is counted."""
-        with self.compute_loss_context_manager(), self.accelerator.autocast():
-            return self._forward_losses(model, with_masked_positions(inputs))
-
     @torch.no_grad()
     def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses]) -> None:
         """Add losses, correct predictions and lengths of a micro-batch to the next line of the log."""
@@ -321,8 +310,6 @@ class PreTrainer(ResumableTrainer):
         Per example, so that the rows that accelerate repeats to fill the last batch of several ranks can be dropped.
         """
         inputs = with_masked_positions(self.on_device(inputs))
-        if self._fast_path.is_due:
-            self._fast_path.choose(self.network, inputs)
         with self.compute_loss_context_manager():
             tasks = by_task(inputs, self._forward_losses(model, inputs))
 
