@@ -56,7 +56,7 @@ def make_checkpoint(folder, identity: dict) -> str:
     """A committed checkpoint without files, in the folder of a run."""
     (folder / "temporary").mkdir()
     facts = {"step": 3, "world_size": 1, "identity": identity}
-    checkpoint_files.commit(folder / "temporary", folder / "checkpoint-3", facts, {})
+    checkpoint_files.commit(folder / "temporary", folder / "checkpoint-3", facts)
     return str(folder / "checkpoint-3")
 
 
@@ -138,7 +138,7 @@ def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_pat
         temporary = tmp_path / "temporary"
         temporary.mkdir()
         (temporary / "trainer_state.json").write_text('{"best_global_step": 2}')
-        checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1}, {})
+        checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1})
     args = PreTrainingArguments(
         str(tmp_path / "longer"), use_cpu=True, bf16=False, eval_strategy="steps", save_strategy="steps",
         load_best_model_at_end=True, resume_from_checkpoint=str(tmp_path / "checkpoint-3"),

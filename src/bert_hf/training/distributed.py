@@ -89,7 +89,6 @@ class Ranks:
     def __init__(self, rank: int, count: int, timeout_seconds: float = 600):
         self.rank = rank
         self.count = count
-        self.timeout_seconds = timeout_seconds
         timeout = datetime.timedelta(seconds=timeout_seconds)
         self._group = dist.new_group(backend="gloo", timeout=timeout) if count > 1 else None
 
