@@ -21,9 +21,7 @@ from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric, try_further_metrics
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions
-from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.command import command_line, next_command
-from bert_hf.training.distributed import agree
 from bert_hf.training.evaluate_only import evaluated_checkpoint, evaluation_run, use_trained_options
 from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.log_lines import trained_line
@@ -60,7 +58,6 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
     for option in ("train_file", "validation_file"):
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
     yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
-    agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:

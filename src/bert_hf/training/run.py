@@ -25,7 +25,7 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
-from bert_hf.training.distributed import agree, end_start, rank0_value
+from bert_hf.training.distributed import gather, rank0_value
 from bert_hf.training.identity import describe, differences
 from bert_hf.training.optimization.optimizers import (
     check_optimizer,
@@ -253,13 +253,15 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
         options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
-    agree(identity, remedy="give all hosts the same files and the same command")
+    for rank, other in enumerate(gather(identity)):
+        if changed := differences(rank0_value(identity), other, was="rank 0 has"):
+            remedy = "give all hosts the same files and the same command"
+            raise InputError(f"rank {rank}: {describe(changed)}", where=folder_of(args), remedy=remedy)
     run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
     run.writes = args.process_index == 0
     if not run.writes and checkpoint_files.wait_for_files(run.folder, [RUN_RECORD]):
         remedy = "give an --output_dir that all hosts share"
         raise InputError("the output folder is not the one that rank 0 writes to", where=run.folder, remedy=remedy)
-    end_start()
     set_seed(args.seed)
 
     if args.push_to_hub:
