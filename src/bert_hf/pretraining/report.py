@@ -16,7 +16,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import backend
 from bert_hf.models.modeling_bert import BertForPreTraining
-from bert_hf.pretraining.examples import perplexity, pretraining_baselines
+from bert_hf.pretraining.examples import pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
@@ -106,7 +106,7 @@ class PreTrainingReport(TrainerCallback):
             trainer,
             trained,
             card=card,
-            metrics={"eval": after | perplexity(after, trainer.eval_dataset, tokenizer)},
+            metrics={"eval": after},
             baselines=self.baselines,
         )
 
@@ -131,7 +131,6 @@ def evaluate_only(
     )
 
     metrics = trainer.evaluate()
-    metrics |= perplexity(metrics, evaluation, collator.tokenizer)
     with run.writing(public=True):
         trainer.save_metrics("eval", metrics, combined=False)
     logger.info(f"held out: {format_metrics(metrics)}")
