@@ -32,7 +32,7 @@ SUBJECTS = {
         version_2_with_negative""",
     "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars limit_alphabet",
     "Model": """model_name_or_path config_name from_scratch feature_based dropout position_initializer
-        fast_path tf_checkpoint gelu""",
+        fast_path tf_checkpoint""",
     "Objective": """max_seq_length long_seq_length long_seq_fraction nsp mlm_probability whole_word_mask
         short_seq_probability long_texts document_context doc_stride max_query_length label_smoothing_factor""",
     "Optimizer": """optim learning_rate muon_learning_rate warmup_steps lr_scheduler_type weight_decay adam_epsilon
