@@ -136,8 +136,7 @@ def test_clipping(tmp_path, tokenizer):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_is_the_one_that_is_named(tmp_path, tokenizer, name):
-    kinds = {"adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
-    kinds["adafactor"] = transformers.Adafactor
+    kinds = {"sgd": torch.optim.SGD, "adafactor": transformers.Adafactor}
     trainer = make(tmp_path, tokenizer, optim=name)
     optimizer = trainer.create_optimizer()
     expected = kinds.get(name, torch.optim.AdamW)
@@ -153,8 +152,6 @@ def test_the_optimizer_is_the_one_that_is_named(tmp_path, tokenizer, name):
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "adamw_torch_fused"])
 def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, plain):
     changes = {**QUIET, "optim": name, "logging_steps": 1, "save_strategy": "steps", "save_steps": 2, "dropout": 0.1}
-    if name == "sgd":
-        changes["optim_args"] = "momentum=0.9"
     whole = make(tmp_path, tokenizer, steps=4, save_total_limit=5, **changes)
     whole.train()
     resumed = make(tmp_path / "again", tokenizer, steps=4, **changes)
@@ -190,15 +187,6 @@ def test_schedules(tmp_path, tokenizer, name):
     assert seen.rates == expected
 
 
-def test_a_share_of_the_steps_decays(tmp_path, tokenizer):
-    rates = []
-    for decay in (2, 0.34):
-        changes = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": decay}}
-        rates.append(Seen())
-        trained(tmp_path / str(decay), tokenizer, 6, rates[-1], micro=2, accumulation=1, warmup_steps=2, **changes)
-    assert rates[0].rates == rates[1].rates
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, name):
     changes = {"lr_scheduler_type": name, "lr_scheduler_kwargs": SCHEDULES[name] or None, "warmup_steps": 2}
@@ -209,29 +197,6 @@ def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, nam
         assert groups[True]["lr"] == pytest.approx(3 * groups[False]["lr"])
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-
-
-@pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
-def test_schedules_that_look_at_the_evaluation_resume_exactly(tmp_path, tokenizer, name):
-    """The loss never falls by half, so that the rate changes; the state of the schedule is in the checkpoint."""
-    changes = {
-        **QUIET, "lr_scheduler_type": name, "eval_strategy": "steps", "eval_steps": 1, "logging_steps": 1,
-        "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5, "threshold": 0.5}, "micro": 2, "accumulation": 1,
-        "save_strategy": "steps", "save_steps": 3, "save_total_limit": 9,
-    }  # fmt: skip
-    whole = make(tmp_path, tokenizer, steps=6, **changes)
-    whole.train()
-    rates = metrics(whole, "learning_rate")
-    assert len(set(rates)) > 1
-    resumed = make(tmp_path / "again", tokenizer, steps=6, **changes)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert history(resumed) == history(whole)
-
-
-def test_bert_linear(tmp_path, tokenizer):
-    seen = Seen()
-    trained(tmp_path, tokenizer, 4, seen, lr_scheduler_type="bert_linear", warmup_steps=2)
-    assert seen.rates == pytest.approx([0.0, 0.5e-4, 0.5e-4, 0.25e-4])
 
 
 def evaluated_at(trainer):

@@ -37,6 +37,7 @@ REFUSED = {
     "dataloader_in_order": "the order of the examples is part of the run; leave it out",
     "hub_token": "a token on the command line is visible to others; set HF_TOKEN or run `hf auth login`",
     "hub_strategy": "the finished run is pushed once, at the end; leave it out",
+    "optim_args": "the optimizers of --optim take no others; leave it out",
     "fsdp": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
     "fsdp_config": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
 }

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from bert_hf.config.options import option
 
-_NOT_WITH_CONSTANT = ("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau")
-
 
 @dataclass
 class RunOptions:
@@ -28,12 +26,10 @@ class RunOptions:
         0,
         "Steps of linear warm-up; a number below 1 is a share of the steps.",
         range="[0, inf)",
-        not_with=_NOT_WITH_CONSTANT,
+        not_with="lr_scheduler_type=constant",
     )
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")
-    optim: str = option(
-        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; pre-training: muon."
-    )
+    optim: str = option("adamw_torch_fused", "Or adamw_torch, sgd, adafactor, bert_adam; pre-training: muon.")
     weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).")
     adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
 
