@@ -25,22 +25,12 @@ def training_examples(
     )
 
 
-def held_out_examples(
-    held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
-) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
-    """Return the fixed examples that are evaluated: of `max_seq_length`, and of the run's longer length if it has one.
-
-    Both have about as many tokens. A length that gets no step of the run is not evaluated.
-    """
-    usual = example_args.max_seq_length
-    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}
-    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
-
-    longest = phases[-1].max_seq_length
-    if longest == usual:
-        return evaluation, None
-    limit = max(1, example_args.max_eval_samples * usual // longest)
-    return evaluation, PreTrainingExamples(held_out, (Phase(longest, None),), limit=limit, **fixed)
+def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTrainingExamples:
+    """Return the fixed examples that are evaluated, of `max_seq_length`."""
+    return PreTrainingExamples(
+        held_out, (Phase(example_args.max_seq_length, None),), limit=example_args.max_eval_samples, seed=0,
+        fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pairs(),
+    )  # fmt: skip
 
 
 def pretraining_baselines(

@@ -47,7 +47,7 @@ class StepBudget:
         choose_precision(args, planned_config(self.model_args).hidden_size)  # first, because it decides the speed
 
         if not args.do_train:
-            args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
+            args.max_steps = 1  # it has no effect
         elif args.max_hours is not None:
             recorded = self._recorded_steps()
             args.max_steps = self.planned_steps() if recorded is None else recorded
@@ -87,13 +87,11 @@ class StepBudget:
         """Return how many steps fit into --max_hours, by the speed at each length."""
         args, example_args = self.args, self.example_args
 
-        # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples,
-        # which are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
+        # Seconds of a step and of an evaluation, which is a third of a step per example
         measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
         step = sum(share * measured[length] for length, share in example_args.lengths())
-        longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
         per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
-        evaluation = (1 + longer) * per_example * example_args.max_eval_samples
+        evaluation = per_example * example_args.max_eval_samples
 
         # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
         per_step = step * _SAVING

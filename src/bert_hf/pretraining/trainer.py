@@ -53,10 +53,6 @@ class PreTrainer(ResumableTrainer):
     Takes what `Trainer` takes. With `PreTrainingExamples` the run is one sequence of numbered examples, which resumes
     at any position without reading the skipped ones; with any other dataset and collator it works as `Trainer` does.
 
-    `long_eval_dataset` is evaluated in addition to `eval_dataset` once the run trains at its length, and after it, as
-    `eval_long_mlm_loss`, … The metrics of `eval_dataset` always have their plain names, so `metric_for_best_model`
-    compares the same examples at every step.
-
         >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
         >>> trainer.train()
 
@@ -79,7 +75,6 @@ class PreTrainer(ResumableTrainer):
         data_collator: Any = None,
         train_dataset: Any = None,
         *more: Any,
-        long_eval_dataset: Any = None,
         **named: Any,
     ):
         args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
@@ -99,7 +94,6 @@ class PreTrainer(ResumableTrainer):
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
             self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
-        self.long_eval_dataset = long_eval_dataset
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
@@ -275,33 +269,7 @@ class PreTrainer(ResumableTrainer):
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         with self._throughput.paused():
-            # First, but logged last: an evaluation that a signal interrupts has logged nothing
-            long = self._evaluate_long(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
-            metrics = super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
-            if long:
-                self.log(dict(long))
-            return {**metrics, **long}
-
-    def _evaluate_long(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
-        """Evaluate the long held-out examples, where the run has reached their length, or is over.
-
-        A batch has as many tokens as one of the usual examples.
-        """
-        examples = self.long_eval_dataset
-        if examples is None:
-            return {}
-        length = examples.phases[0].max_seq_length
-        if self.is_in_train and self._numbered and length_at(self.train_dataset.phases, self._position) < length:
-            return {}
-
-        usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
-        batch_size = max(1, self.args.per_device_eval_batch_size * usual // length)
-        # Trainer would keep a loader with persistent workers for the usual examples
-        changes = {"per_device_eval_batch_size": batch_size, "dataloader_persistent_workers": False}
-        with replaced_attributes(self.args, **changes):
-            loader = self.get_eval_dataloader(examples)
-            metrics = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_long").metrics or {}
-        return {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))}
+            return super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
