@@ -33,7 +33,7 @@ OF_TRAINER = """
     gradient_accumulation_steps hub_model_id label_smoothing_factor learning_rate load_best_model_at_end
     logging_steps lr_scheduler_type max_steps metric_for_best_model num_train_epochs optim output_dir
     per_device_eval_batch_size per_device_train_batch_size push_to_hub report_to save_steps save_strategy
-    save_total_limit seed torch_compile train_sampling_strategy warmup_steps weight_decay
+    save_total_limit seed torch_compile warmup_steps weight_decay
 """.split()
 
 CLASSES = {cls for command in COMMANDS.values() for cls in (*described(command), *command.others)}

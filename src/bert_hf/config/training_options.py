@@ -130,10 +130,3 @@ class FineTuningOptions(RunOptions):
     metric_for_best_model: str | None = option(
         None, "Selects the best weights. Default: the task's metric; below 200 rows, the loss."
     )
-    train_sampling_strategy: str = option(
-        "random",
-        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
-        "a GPU (a CPU computes none).",
-        ("random", "group_by_length", "sequential"),
-        common=False,
-    )

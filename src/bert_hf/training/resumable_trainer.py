@@ -32,12 +32,11 @@ import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported, resolve_by_width
 from bert_hf.console import logger
-from bert_hf.data.examples.samplers import LengthGroups, set_epoch
+from bert_hf.data.examples.samplers import set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
@@ -475,14 +474,6 @@ class ResumableTrainer(Trainer):
         self.control.should_training_stop = log["stops"] or state.global_step >= state.max_steps
 
     # ---- data loaders
-
-    def _get_train_sampler(self, train_dataset=None):
-        """Return the sampler; the stock one by length, which draws from the global generator, is replaced."""
-        sampler = super()._get_train_sampler(train_dataset)
-        if type(sampler) is not LengthGroupedSampler:
-            return sampler
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
 
     def get_train_dataloader(self):
         # A shuffled dataset's order is drawn from the global generator, which differs between ranks
