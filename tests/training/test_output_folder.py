@@ -9,8 +9,7 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
-from bert_hf.training.run import Run, recorded_by_this_run, start_run
+from bert_hf.training.run import Run, start_run
 
 
 def started(args, identity, *options):
@@ -102,17 +101,6 @@ def test_overwriting_checks_the_named_checkpoint_first(tmp_path, begin):
     with pytest.raises(InputError, match="nowhere"):
         begin(2, resume_from_checkpoint=str(tmp_path.parent / "nowhere/checkpoint-3"))
     assert (tmp_path / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize(("changes", "known"), [({}, True), ({"learning_rate": 1e-3}, False), ({"seed": 5}, False)])
-def test_an_overwriting_command_knows_its_own_run(tmp_path, changes, known):
-    """Before the whole identity is known, it asks for the precision and the planned steps of its run."""
-    common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "overwrite_output_dir": True}
-    args = PreTrainingArguments(**common)
-    identity = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer_identity(args)}
-    Run(tmp_path, identity).record()
-    found = recorded_by_this_run(PreTrainingArguments(**common, **changes))
-    assert (found is not None) is known
 
 
 def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):

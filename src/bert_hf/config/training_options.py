@@ -34,7 +34,7 @@ class RunOptions:
     adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
 
     # Machine
-    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
+    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster.")
     torch_compile: bool = option(False, "Compile the model with `torch.compile`.")
     ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.", common=False)
     seed: int = option(42, "Random seed of new weights, order, masks and dropout.")

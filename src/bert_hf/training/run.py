@@ -18,7 +18,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from bert_hf.config.files import check_writable, read_json_object, write_durably
 from bert_hf.config.hardware import device_name
-from bert_hf.config.precision import precision_name, resolve_precision
+from bert_hf.config.precision import precision_name
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
@@ -29,8 +29,6 @@ from bert_hf.training.distributed import gather, rank0_value
 from bert_hf.training.identity import describe, differences
 from bert_hf.training.optimization.optimizers import (
     check_optimizer,
-    global_batch_size,
-    optimizer_identity,
     option_text,
 )
 from bert_hf.training.optimization.schedules import check_schedule
@@ -218,18 +216,6 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
 
 
-def choose_precision(args: RunArguments, hidden_size: int) -> None:
-    """Set `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
-    identity = recorded_by_this_run(args)
-    if identity is None and (named := requested_checkpoint(args)):
-        identity = recorded(Path(named))
-    before = rank0_value((identity or {}).get("precision"))
-
-    line = resolve_precision(args, hidden_size, before)
-    if line is not None:
-        logger.info(line)
-
-
 def describe_machine(args: TrainingArguments) -> str:
     """Return device, threads and precision of a run, in words."""
     device = device_name(args.device)
@@ -399,20 +385,3 @@ def recorded(folder: Path) -> dict | None:
     """Return the identity of the run in a folder, or of the run that a checkpoint belongs to; None without one."""
     run = Run.read(folder)
     return run.identity if run else (read_json_object(folder / MANIFEST) or {}).get("identity")
-
-
-def recorded_by_this_run(args: RunArguments) -> dict | None:
-    """Return the identity in the output folder, for the precision and number of steps that a resumed run keeps.
-
-    With --overwrite_output_dir the folder may have another run. The whole identity of this one is not known yet, so
-    seed, batch and optimizer are compared.
-    """
-    identity = recorded(folder_of(args))
-    if identity is None or not args.overwrite_output_dir:
-        return identity
-
-    optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
-    now = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
-    recorded_optimizer = identity.get("optimizer") or {}
-    before = {**identity, "optimizer": {name: recorded_optimizer.get(name) for name in optimizer}}
-    return None if differences(before, json.loads(json.dumps(now))) else identity
