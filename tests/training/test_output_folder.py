@@ -9,6 +9,7 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.distributed import Ranks
 from bert_hf.training.run import Run, start_run
 
 
@@ -127,12 +128,8 @@ def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_pat
         temporary.mkdir()
         (temporary / "trainer_state.json").write_text('{"best_global_step": 2}')
         checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1})
-    args = PreTrainingArguments(
-        str(tmp_path / "longer"), use_cpu=True, bf16=False, eval_strategy="steps", save_strategy="steps",
-        load_best_model_at_end=True, resume_from_checkpoint=str(tmp_path / "checkpoint-3"),
-    )  # fmt: skip
-    begun = started(args, {"seed": 1})
-    assert begun.checkpoint == str(tmp_path / "checkpoint-3")
+    checkpoints = checkpoint_files.RunCheckpoints(tmp_path / "longer", Ranks(0, 1))
+    assert checkpoints.choose(tmp_path / "checkpoint-3") == str(tmp_path / "checkpoint-3")
     assert checkpoint_files.verify(tmp_path / "longer/checkpoint-2")["step"] == 2
 
 

@@ -436,7 +436,7 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
-        best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint or "").name)
+        best = self._checkpoints.verified(Path(self.state.best_model_checkpoint or "").name)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:
@@ -469,8 +469,8 @@ class ResumableTrainer(Trainer):
         self._saved_step = state.global_step
         state.compute_steps(self.args, state.max_steps)  # intervals may change; Trainer keeps the old ones
         if state.best_global_step and not state.best_model_checkpoint:  # the run was moved
-            best = self._checkpoints.find(f"checkpoint-{state.best_global_step}")
-            state.best_model_checkpoint = None if best is None else str(best)
+            best = self._checkpoints.folder / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(best) if best.is_dir() else None
         self.control.should_training_stop = log["stops"] or state.global_step >= state.max_steps
 
     # ---- data loaders

@@ -39,7 +39,7 @@ from bert_hf.training.publishing.push import push
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 EXAMPLES = "examples.json"  # texts that were held out, for the demo; they are not pushed
-_RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
+_RECORDED = ("identity", "finished", "files")  # attributes of a run that its record has
 _LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
 
 # Options that name inputs
@@ -65,7 +65,6 @@ class Run:
     checkpoint: str | None = None  # the folder to resume from; None at the first step
     finished: bool = False
     files: dict[str, bool] = field(default_factory=dict)  # that it wrote, by name; True for public ones, to be pushed
-    pushed: dict | None = None  # where it was pushed: `to` and `revision` as given
     push_to: str | None = None  # repository on the Hub; None does not push
     writes: bool = True  # on this rank
 
@@ -161,10 +160,8 @@ class Run:
         if not names:
             remedy = "upload the folder with `hf upload`"
             raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
-        to, revision = str(self.push_to), args.hub_revision
-        address = push(self.folder, to, names, private=args.hub_private_repo, revision=revision)
-        logger.info(f"pushed to {address}")
-        self.pushed = {"to": to, "revision": revision}
+        options = {"private": args.hub_private_repo, "revision": args.hub_revision}
+        logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
@@ -253,11 +250,8 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     if args.push_to_hub:
         args.push_to_hub = False  # Trainer ignores errors and sends too much
         run.push_to = args.hub_model_id or run.folder.name
-        before = run.pushed or {}
-        is_pushed = (before.get("to"), before.get("revision")) == (run.push_to, args.hub_revision)
-        if run.finished and run.writes and not is_pushed:
+        if run.finished and run.writes:
             run.push(args)
-            run.record()
     return run
 
 
@@ -279,7 +273,8 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
             run.remove()
         run = Run(folder, identity)
         run.record()
-        return _at(run, requested, args)
+        run.checkpoint = requested
+        return run
 
     # A complete run
     if run.finished:
@@ -293,7 +288,8 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:
-            return _at(run, requested, args)
+            run.checkpoint = requested
+            return run
 
     check_checkpoint_compatible(json.loads((newest / MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
@@ -335,26 +331,10 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
                 raise InputError(problem, where=f"--{name}", remedy="give another --output_dir")
 
 
-def _best_beside(checkpoint: Path) -> Path | None:
-    """Return the checkpoint of the best model until then, in the same folder."""
-    best = json.loads((checkpoint / "trainer_state.json").read_text()).get("best_global_step")
-    return checkpoint.with_name(f"checkpoint-{best}") if best else None
-
-
 def _verify_with_best(checkpoint: Path) -> None:
     checkpoint_files.verify(checkpoint)
-    if best := _best_beside(checkpoint):
+    if best := checkpoint_files.best_beside(checkpoint):
         checkpoint_files.verify(best)
-
-
-def _at(run: Run, checkpoint: str | None, args: RunArguments) -> Run:
-    """Return the run at a checkpoint of another folder; its best model is copied, until there is a better one."""
-    best = _best_beside(Path(checkpoint)) if checkpoint and args.load_best_model_at_end else None
-    if best is not None and best.is_dir() and not (run.folder / best.name).exists():
-        copied = shutil.copytree(best, run.folder / f"{checkpoint_files.TEMPORARY}{best.name}", dirs_exist_ok=True)
-        copied.rename(run.folder / best.name)
-    run.checkpoint = checkpoint
-    return run
 
 
 def requested_checkpoint(args: TrainingArguments) -> str | None:

@@ -190,48 +190,57 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 # ---- the checkpoints of a run, on all of its ranks
 
 
+def best_beside(checkpoint: Path) -> Path | None:
+    """Return the checkpoint of the best model until then, in the same folder."""
+    best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
+    return checkpoint.with_name(f"checkpoint-{best}") if best else None
+
+
 class RunCheckpoints:
-    """The checkpoints of a run: in its output folder, and the one that it resumed from."""
+    """The checkpoints of a run in its output folder."""
 
     def __init__(self, folder: Path, ranks: Ranks):
         self.folder = folder
         self._ranks = ranks
-        self._resume_dir = folder  # of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
-        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder."""
+        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder.
+
+        The best model beside a checkpoint of another folder is copied, until there is a better one.
+        """
         if not resume_from_checkpoint:
             return None
 
         def find() -> Path | None:
             if self._ranks.rank:
                 return None
-            if resume_from_checkpoint is not True:
-                verify_named(Path(resume_from_checkpoint))
-                return Path(resume_from_checkpoint)
-            if (newest := newest_verified(self.folder)) is None:
-                remedy = "start without --resume_from_checkpoint"
-                raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
-            return newest
+            if resume_from_checkpoint is True:
+                chosen = newest_verified(self.folder)
+                if chosen is None:
+                    remedy = "start without --resume_from_checkpoint"
+                    raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
+                return chosen
+
+            chosen = Path(resume_from_checkpoint)
+            verify_named(chosen)
+            best = best_beside(chosen)
+            if best is not None and best.is_dir() and not (self.folder / best.name).exists():
+                copied = shutil.copytree(best, self.folder / f"{TEMPORARY}{best.name}", dirs_exist_ok=True)
+                copied.rename(self.folder / best.name)
+            return chosen
 
         chosen: Any = self._ranks.run_on_all_ranks(find)[0]
-        self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
         return str(chosen)
 
-    def find(self, name: str) -> Path | None:
-        """Find a checkpoint by its name, wherever the run was moved to."""
-        return next((place / name for place in (self.folder, self._resume_dir) if (place / name).is_dir()), None)
-
-    def find_verified(self, name: str) -> Path:
-        """Find a checkpoint and compare its files with the manifest, unless this process has done so before."""
-        folder = self.find(name) or self.folder / name
+    def verified(self, name: str) -> Path:
+        """Return a checkpoint; its files are compared with the manifest, unless this process has done so before."""
         if name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
-                wait_for_files(folder, [MANIFEST])
-            verify(folder)
-        return folder
+                wait_for_files(self.folder / name, [MANIFEST])
+            verify(self.folder / name)
+        return self.folder / name
 
     def write(
         self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None
