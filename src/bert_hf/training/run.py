@@ -236,8 +236,9 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
         options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
-    for rank, other in enumerate(gather(identity)):
-        if changed := differences(rank0_value(identity), other, was="rank 0 has"):
+    identities = gather(identity)
+    for rank, other in enumerate(identities):
+        if changed := differences(identities[0], other, was="rank 0 has"):
             remedy = "give all hosts the same files and the same command"
             raise InputError(f"rank {rank}: {describe(changed)}", where=folder_of(args), remedy=remedy)
     run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
