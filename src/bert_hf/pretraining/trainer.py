@@ -22,7 +22,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
-from bert_hf.models.flops import model_matmul_rate, training_flops
+from bert_hf.models import flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.pretraining.losses import (
@@ -321,21 +321,18 @@ class PreTrainer(ResumableTrainer):
 
         metrics = self._means(sums)
         del metrics["loss"]
-        flops = training_flops(self.model.config, tokens, squares, masked=sums[1])
-        self.current_flos += flops / self.args.world_size
-        return {**metrics, **self._throughput.end_line(tokens, flops)}
+        operations = flops.training_flops(self.model.config, tokens, squares, masked=sums[1])
+        self.current_flos += operations / self.args.world_size
+        return {**metrics, **self._throughput.end_line(tokens, operations)}
 
     def floating_point_ops(self, inputs: dict) -> int:
         return 0  # computed from the sums for each line of the log; the stock method visits all modules every step
 
     def _measure_peak_flops(self) -> float:
-        """Measure the FLOP/s of this rank's device in products of this run's precision and shapes."""
+        """Measure the FLOP/s of this rank's device in the precision of the run."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
         dtype = precision.get(str(self.accelerator.mixed_precision)) or next(self.model.parameters()).dtype
-        longest = self.model.config.max_position_embeddings
-        length = self.train_dataset.phases[0].max_seq_length if self._numbered else longest
-        tokens = self.args.per_device_train_batch_size * length
-        return model_matmul_rate(self.args.device, dtype, self.model.config, tokens)
+        return flops.matmul_rate(self.args.device, dtype)
 
     # ---- checkpoints
 
