@@ -32,11 +32,11 @@ SUBJECTS = {
         version_2_with_negative""",
     "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars limit_alphabet",
     "Model": """model_name_or_path config_name from_scratch feature_based dropout position_initializer
-        attn_implementation fast_path tf_checkpoint gelu""",
+        fast_path tf_checkpoint""",
     "Objective": """max_seq_length long_seq_length long_seq_fraction nsp mlm_probability whole_word_mask
         short_seq_probability long_texts document_context doc_stride max_query_length label_smoothing_factor""",
     "Optimizer": """optim learning_rate muon_learning_rate warmup_steps lr_scheduler_type weight_decay adam_epsilon
-        per_device_train_batch_size gradient_accumulation_steps train_sampling_strategy max_steps num_train_epochs
+        per_device_train_batch_size gradient_accumulation_steps max_steps num_train_epochs
         max_hours min_steps""",
     "Run": """output_dir overwrite_output_dir seed bf16 torch_compile do_train do_eval do_predict logging_steps
         report_to eval_strategy eval_steps per_device_eval_batch_size metric_name metric_for_best_model

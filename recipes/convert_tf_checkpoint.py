@@ -1,7 +1,7 @@
 """Convert a checkpoint of google-research/bert (TensorFlow, 2018) to one that transformers loads.
 
 bert-hf convert uncased_L-12_H-768_A-12 --output_dir runs/bert-base-uncased
-bert-hf convert uncased_L-12_H-768_A-12/bert_model.ckpt --gelu tanh --output_dir runs/bert-base-2018
+bert-hf convert uncased_L-12_H-768_A-12/bert_model.ckpt --do_lower_case true --output_dir runs/bert-base
 
 The folder holds bert_config.json, vocab.txt and one checkpoint (.index and .data files); of several, name the prefix.
 """
@@ -23,7 +23,6 @@ from bert_hf.models.tf_checkpoint import (
     convert,
     find_prefix,
     read_tf_config,
-    write_card,
 )
 from bert_hf.training.output_folder import claim_output_dir
 
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 1. Tokenizer: with capitals and accents if the vocabulary has them
     vocabulary = prefix.parent / "vocab.txt"
-    config = read_tf_config(prefix.parent / "bert_config.json", conversion_args.gelu)
+    config = read_tf_config(prefix.parent / "bert_config.json")
     tokenizer = load_tokenizer(vocabulary, do_lower_case=conversion_args.do_lower_case)
     tokenizer.model_max_length = config.max_position_embeddings
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
@@ -52,8 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     folder = claim_output_dir(conversion_args.output_dir, overwrite=False, ours=("config.json",))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
-    write_card(folder, prefix, conversion_args.gelu)
-    print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters, {conversion_args.gelu} gelu")
+    print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters")
     print(f"left out: {left_out:,} variables without a place in the network (of the optimizer, or of other heads)")
     return 0
 

@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     corpus, held_out = load_train_and_held_out(corpus_args, tokenizer)
     phases = StepBudget(args, example_args, corpus, model_args, tokenizer).resolve()
     examples = training_examples(corpus, phases, example_args, args)
-    evaluation, long = held_out_examples(held_out, example_args, phases)
+    evaluation = held_out_examples(held_out, example_args)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
     collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)
     if not args.do_train:
         check_held_out(corpus_args, model_args.model_name_or_path, (corpus, held_out))
-        evaluate_only(model, args, collator, evaluation, long)
+        evaluate_only(model, args, collator, evaluation)
         return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
     run = start_run(args, identity, tokenizer_args, corpus_args, model_args)
@@ -62,10 +62,8 @@ def main(argv: list[str] | None = None) -> int:
 
     # 5. Trainer: trains from the beginning or the newest checkpoint, evaluates, saves
     args.eval_on_start = run.checkpoint is None
-    trainer = PreTrainer(
-        model, args, collator, examples, evaluation, tokenizer,
-        long_eval_dataset=long, facts={"identity": run.identity},
-    )  # fmt: skip
+    facts = {"identity": run.identity}
+    trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts=facts)
     named = tokenizer_args.tokenizer_name is not None and model_args.model_name_or_path is None
     report = PreTrainingReport(trainer, run, corpus_args, example_args, corpus, tokenizer_is_named=named)
     report.print_start()

@@ -37,7 +37,6 @@ LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
 def pretrainer(out: Path, dropout: float, nsp: bool, steps: int = 1, rate: float = LARGE) -> PreTrainer:
     """Plain SGD steps on 16 examples each, whatever the number of ranks."""
     args = PreTrainingArguments(
-        fast_path="on",  # its check would draw the first masks
         output_dir=str(out), max_steps=steps, per_device_train_batch_size=16, learning_rate=rate, warmup_steps=0,
         lr_scheduler_type="constant", gradient_checkpointing=True, use_cpu=torch.accelerator.is_available(), **COMMON,
     )  # fmt: skip

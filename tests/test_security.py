@@ -187,7 +187,7 @@ def recommit(checkpoint: Path) -> None:
     (checkpoint / checkpoint_files.MANIFEST).unlink()
     temporary = checkpoint.with_name("saving-again")
     checkpoint.rename(temporary)
-    checkpoint_files.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]}, {})
+    checkpoint_files.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]})
     checkpoint_files.verify(checkpoint)
 
 

@@ -82,15 +82,13 @@ class RunInterrupted(BaseException):
     """A run that ends before its last step. Not an `Exception`: those are caught elsewhere.
 
     Args:
-        report: this process prints the line; None: the first rank of each host does.
-        restart: another attempt may end otherwise, as it may where a process died.
+        report: this process prints the line, whichever rank it is; otherwise the first rank of each host does.
     """
 
-    def __init__(self, text: str, code: int, report: bool | None = None, restart: bool = False):
+    def __init__(self, text: str, code: int, report: bool = False):
         super().__init__(text)
         self.code = code
         self.report = report
-        self.restart = restart or code == UNAVAILABLE
 
 
 # Errors of a disk or its permissions, wherever a file is written.
@@ -162,40 +160,12 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
                 raise
 
             code = getattr(error, "code", BAD_INPUT)
-            report = getattr(error, "report", None)
-            if report or (report is None and is_first_of_host()):
-                print_error(line, code, getattr(error, "restart", False))
+            first_of_host = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+            if first_of_host or getattr(error, "report", False):
+                print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
             return code
 
     return guarded
-
-
-def end_repeated_attempt() -> None:
-    """End a process that torchelastic (`--max-restarts`) has restarted although an earlier attempt ended for good."""
-    link = _end_of_attempts()
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    if restarted and link is not None and link.is_symlink():
-        sys.exit(int(os.readlink(link)))
-
-
-def _end_of_attempts() -> Path | None:
-    """Return a link to the exit code, in the folder that the launcher has made; None without a launcher."""
-    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # FOLDER/attempt_0/LOCAL_RANK/error.json
-    return Path(error_file).parents[2] / "ended" if error_file else None
-
-
-def is_first_of_host() -> bool:
-    """Return True on one rank of each host, which prints for all of them."""
-    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
-
-
-def print_error(line: str, code: int, restart: bool = False) -> None:
-    """Print the line with which a command ends; torchelastic may then restart it only where that can help."""
-    print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
-    link = _end_of_attempts()
-    if not restart and link is not None:
-        with contextlib.suppress(OSError):  # another rank was first
-            link.symlink_to(str(code))  # created with its content in one step
 
 
 def print_to_stderr(line: str) -> None:

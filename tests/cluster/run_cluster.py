@@ -33,7 +33,7 @@ ENVIRONMENT = {
     **os.environ, "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
     "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}",
     "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "TOKENIZERS_PARALLELISM": "false",
-    "HOSTS": "2", "RANKS": "1", "FIRST_HOST": "host1", "RESTARTS": "0",
+    "HOSTS": "2", "RANKS": "1", "FIRST_HOST": "host1",
 }  # fmt: skip
 TIMEOUT = 30  # --ddp_timeout of the runs, seconds
 

@@ -61,13 +61,13 @@ def test_the_text_of_a_value_is_taken_as_it_is_written(tmp_path):
     """YAML 1.1 reads 32:0.2 as a number of base 60, 010 as 8, `no` as false, and 1.10 as 1.1."""
     text = (
         "validation_file: [32:0.2, 64:0.5]\nlanguage: no\nmax_steps: 010\nrun_name: 1.10\noutput_dir: 2026-01-01\n"
-        "nsp: No\nsave_strategy: no\nseed: ~\nfast_path: off\ndataset_source: '0x10'\n"
+        "nsp: No\nsave_strategy: no\nseed: ~\nfast_path: no\ndataset_source: '0x10'\n"
         "lr_scheduler_kwargs: {power: 2.0}\n"
     )
     corpus, shape, args = parse(CLASSES, ["--config", write(tmp_path, text), "--use_cpu", "--bf16", "false"])
     assert corpus.validation_file == ["32:0.2", "64:0.5"]
     assert (corpus.language, corpus.dataset_source, shape.nsp, args.max_steps) == ("no", "0x10", False, 10)
-    assert (args.run_name, args.output_dir, args.seed, args.fast_path) == ("1.10", "2026-01-01", 42, "off")
+    assert (args.run_name, args.output_dir, args.seed, args.fast_path) == ("1.10", "2026-01-01", 42, False)
     assert args.save_strategy == "no"
     assert args.lr_scheduler_kwargs == {"power": 2.0}
     with pytest.raises(InputError, match=r"run\.yaml:1: argument --nsp: Truthy value expected: got on but expected"):

@@ -12,10 +12,10 @@ from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingAr
 from bert_hf.errors import InputError
 
 OURS = """
-    accelerate_config attn_implementation best_f1_threshold blimp cache_dir check class_names class_weight
+    accelerate_config best_f1_threshold blimp cache_dir check class_names class_weight
     config config_name dataset_config_name dataset_license dataset_name dataset_source deduplicate
     device do_lower_case doc_stride document_context dropout dtype encoding fast_path
-    feature_based folds folds_dir format from_scratch gelu global_batch host join_lines label_column label_columns
+    feature_based folds folds_dir format from_scratch global_batch host join_lines label_column label_columns
     label_separator language layers limit_alphabet long_seq_fraction long_seq_length long_texts
     max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs max_query_length
     max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps mlm_probability
@@ -33,7 +33,7 @@ OF_TRAINER = """
     gradient_accumulation_steps hub_model_id label_smoothing_factor learning_rate load_best_model_at_end
     logging_steps lr_scheduler_type max_steps metric_for_best_model num_train_epochs optim output_dir
     per_device_eval_batch_size per_device_train_batch_size push_to_hub report_to save_steps save_strategy
-    save_total_limit seed torch_compile train_sampling_strategy warmup_steps weight_decay
+    save_total_limit seed torch_compile warmup_steps weight_decay
 """.split()
 
 CLASSES = {cls for command in COMMANDS.values() for cls in (*described(command), *command.others)}

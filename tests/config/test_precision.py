@@ -1,4 +1,4 @@
-"""The precision of a run: by a rule of CPU feature and model size, or the one with which the run began."""
+"""The precision of a run: by a rule of CPU feature and model size."""
 
 import json
 from types import SimpleNamespace
@@ -18,8 +18,6 @@ from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
 from bert_hf.pretraining.start import pretraining_identity
-from bert_hf.training import run
-from bert_hf.training.checkpoints import checkpoint_files
 
 
 @pytest.fixture(autouse=True)
@@ -64,14 +62,6 @@ def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
         assert torch.is_autocast_enabled("cpu") == bf16
 
 
-def test_ranks_on_different_machines_take_the_weakest_feature(monkeypatch):
-    on_a_cpu_with(monkeypatch, "amx_bf16")
-    args = SimpleNamespace(bf16=None, device=torch.device("cpu"), world_size=3, fp16=False)
-    for others, bf16 in ((["avx512_bf16", "amx_bf16"], True), (["avx512_bf16", "none"], False)):
-        monkeypatch.setattr(precision, "gather_object", lambda mine, others=others: [*mine, *others])
-        assert precision.choose(args, 768).bf16 is bf16
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: there and not including_emulation)
@@ -101,7 +91,7 @@ def test_a_precision_in_the_command_is_taken(tmp_path, monkeypatch, given, launc
     args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     assert (args.bf16, args.fp16, args.mixed_precision) == (bf16, fp16, mixed)
     if bf16 is not None:
-        assert resolve_precision(args, 768, "fp32") is None
+        resolve_precision(args, 768)
         assert (args.bf16, args.mixed_precision) == (bf16, mixed)
 
 
@@ -113,33 +103,8 @@ def test_deepspeed_on_a_cpu_takes_fp32_unless_asked(tmp_path, monkeypatch):
     assert PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=True).bf16 is True
 
 
-# ---- a resumed run keeps its precision
-
-
 def asked(folder, **given):
     return PreTrainingArguments(str(folder), use_cpu=True, report_to="none", **given)
-
-
-def began_in(folder, name):
-    folder.mkdir()
-    run.Run(folder, {"seed": 1, "precision": name}).record()
-    return folder
-
-
-def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path, monkeypatch, capsys):
-    on_a_cpu_with(monkeypatch, "none")
-    args = asked(began_in(tmp_path / "run", "bf16"), overwrite_output_dir=True)
-    run.choose_precision(args, 768)
-    assert args.bf16 is False
-    checkpoint = tmp_path / "elsewhere/checkpoint-3"
-    checkpoint.mkdir(parents=True)
-    args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
-    run.choose_precision(args, 768)
-    assert args.bf16 is False  # `start` will report that it holds no manifest
-    (checkpoint / checkpoint_files.MANIFEST).write_text(json.dumps({"identity": {"precision": "bf16"}}))
-    args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
-    run.choose_precision(args, 768)
-    assert args.bf16 is True
 
 
 @pytest.mark.parametrize(

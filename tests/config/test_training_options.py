@@ -18,10 +18,7 @@ from bert_hf.errors import InputError
 from bert_hf.training import preemption
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity
 
-QUIET = {
-    "save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0,
-    "fast_path": "on",
-}  # fmt: skip
+QUIET = {"save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0}
 
 # ---- what is refused
 
@@ -55,6 +52,7 @@ def test_trainers_refuse_them_in_stock_arguments_too(tmp_path, tokenizer):
         {"eval_strategy": "epoch"},
         {"accelerator_config": {"split_batches": True}},
         {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 4}}},
+        {"train_sampling_strategy": "group_by_length"},
         {"learning_rate": float("nan")},
         {"per_device_train_batch_size": 0},
     ],
@@ -139,8 +137,7 @@ def test_clipping(tmp_path, tokenizer):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_is_the_one_that_is_named(tmp_path, tokenizer, name):
-    kinds = {"adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
-    kinds["adafactor"] = transformers.Adafactor
+    kinds = {"sgd": torch.optim.SGD, "adafactor": transformers.Adafactor}
     trainer = make(tmp_path, tokenizer, optim=name)
     optimizer = trainer.create_optimizer()
     expected = kinds.get(name, torch.optim.AdamW)
@@ -156,8 +153,6 @@ def test_the_optimizer_is_the_one_that_is_named(tmp_path, tokenizer, name):
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "adamw_torch_fused"])
 def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, plain):
     changes = {**QUIET, "optim": name, "logging_steps": 1, "save_strategy": "steps", "save_steps": 2, "dropout": 0.1}
-    if name == "sgd":
-        changes["optim_args"] = "momentum=0.9"
     whole = make(tmp_path, tokenizer, steps=4, save_total_limit=5, **changes)
     whole.train()
     resumed = make(tmp_path / "again", tokenizer, steps=4, **changes)
@@ -193,15 +188,6 @@ def test_schedules(tmp_path, tokenizer, name):
     assert seen.rates == expected
 
 
-def test_a_share_of_the_steps_decays(tmp_path, tokenizer):
-    rates = []
-    for decay in (2, 0.34):
-        changes = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": decay}}
-        rates.append(Seen())
-        trained(tmp_path / str(decay), tokenizer, 6, rates[-1], micro=2, accumulation=1, warmup_steps=2, **changes)
-    assert rates[0].rates == rates[1].rates
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, name):
     changes = {"lr_scheduler_type": name, "lr_scheduler_kwargs": SCHEDULES[name] or None, "warmup_steps": 2}
@@ -212,29 +198,6 @@ def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, nam
         assert groups[True]["lr"] == pytest.approx(3 * groups[False]["lr"])
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-
-
-@pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
-def test_schedules_that_look_at_the_evaluation_resume_exactly(tmp_path, tokenizer, name):
-    """The loss never falls by half, so that the rate changes; the state of the schedule is in the checkpoint."""
-    changes = {
-        **QUIET, "lr_scheduler_type": name, "eval_strategy": "steps", "eval_steps": 1, "logging_steps": 1,
-        "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5, "threshold": 0.5}, "micro": 2, "accumulation": 1,
-        "save_strategy": "steps", "save_steps": 3, "save_total_limit": 9,
-    }  # fmt: skip
-    whole = make(tmp_path, tokenizer, steps=6, **changes)
-    whole.train()
-    rates = metrics(whole, "learning_rate")
-    assert len(set(rates)) > 1
-    resumed = make(tmp_path / "again", tokenizer, steps=6, **changes)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert history(resumed) == history(whole)
-
-
-def test_bert_linear(tmp_path, tokenizer):
-    seen = Seen()
-    trained(tmp_path, tokenizer, 4, seen, lr_scheduler_type="bert_linear", warmup_steps=2)
-    assert seen.rates == pytest.approx([0.0, 0.5e-4, 0.5e-4, 0.25e-4])
 
 
 def evaluated_at(trainer):
@@ -281,12 +244,11 @@ def test_seeds(tmp_path, tokenizer, plain):
     common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
     assert PreTrainingArguments(seed=5, **common).data_seed == 5
     assert PreTrainingArguments(seed=5, data_seed=6, **common).data_seed == 6
-    for strategy in ("group_by_length", "random"):
-        orders = []
-        for seed, data_seed in ((1, None), (1, 7), (2, 7)):
-            trainer = tuned(tmp_path, seed=seed, data_seed=data_seed, train_sampling_strategy=strategy)
-            orders.append([row["labels"].tolist() for row in trainer.get_train_dataloader()])
-        assert orders[1] == orders[2] != orders[0]
+    orders = []
+    for seed, data_seed in ((1, None), (1, 7), (2, 7)):
+        trainer = tuned(tmp_path, seed=seed, data_seed=data_seed)
+        orders.append([row["labels"].tolist() for row in trainer.get_train_dataloader()])
+    assert orders[1] == orders[2] != orders[0]
 
 
 @pytest.mark.parametrize("strategy", ["random", "sequential"])

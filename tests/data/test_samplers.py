@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import BatchSamplerShard, prepare_data_loader, skip_first_batches
+from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, prepare_data_loader, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader
 
 from bert_hf.data.examples.samplers import (
     MASK,
     ORDER,
     ExampleNumber,
-    LengthGroups,
     Phase,
     RunSampler,
     generator,
@@ -86,22 +85,6 @@ def test_a_generator_is_a_function_of_its_key():
         assert not np.isin(draws, generator(*other).random(1000)).any()
 
 
-def test_length_groups_have_an_order_that_depends_on_the_epoch():
-    lengths = np.random.default_rng(0).integers(3, 120, 643).tolist()
-    groups, again = (LengthGroups(8, lengths, seed=5) for _ in range(2))
-    first = list(groups)
-    assert sorted(first) == list(range(643))
-    assert lengths[first[0]] == max(lengths)
-    batches = np.array(lengths)[first[:640]].reshape(-1, 8)
-    assert np.median(np.ptp(batches, axis=1)) < 10  # in random order about 95
-    assert abs(np.corrcoef(batches.mean(1)[:-1], batches.mean(1)[1:])[0, 1]) < 0.3  # stock: neighbours are alike, 0.8
-    groups.set_epoch(1)
-    again.set_epoch(1)
-    np.random.default_rng().random()
-    torch.rand(7)  # the state of the global generators makes no difference
-    assert list(groups) == list(again) != first
-
-
 def test_a_run_may_have_three_phases():
     lengths = [(32, 0.25), (64, 0.5), (128, 0.25)]
     expected = (Phase(32, 20), Phase(64, 60), Phase(128, None))
@@ -121,10 +104,9 @@ def test_the_length_at_a_position(position, length):
 
 
 def test_a_run_on_two_ranks_that_is_resumed_within_an_epoch_keeps_its_order():
-    lengths = torch.randint(3, 60, (80,), generator=torch.Generator().manual_seed(0)).tolist()
-
     def loader():
-        rows = DataLoader(range(80), batch_size=4, sampler=LengthGroups(8, lengths, seed=1))  # pyright: ignore
+        sampler = SeedableRandomSampler(data_source=range(80), generator=torch.Generator(), data_seed=1)
+        rows = DataLoader(range(80), batch_size=4, sampler=sampler)  # pyright: ignore
         return prepare_data_loader(rows, num_processes=2, process_index=1, put_on_device=False)
 
     whole, resumed = loader(), loader()

@@ -46,10 +46,6 @@ class InjectFaults(TrainerCallback):
     def on_evaluate(self, args, state, control, **kwargs):
         self._at("evaluate", state)
 
-
-class InjectAtSaves(InjectFaults):
-    """Apart, because training waits for its checkpoints where a callback has `on_save`."""
-
     def on_save(self, args, state, control, **kwargs):
         self._at("save", state)
 
@@ -60,8 +56,7 @@ def install(events: Sequence, steps: Path | None, batches: Path | None) -> None:
 
     def initialize(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        at_saves = any(event.name == "save" for event in events)
-        self.add_callback((InjectAtSaves if at_saves else InjectFaults)(events, steps))
+        self.add_callback(InjectFaults(events, steps))
 
     PreTrainer.__init__ = initialize
     if batches:

@@ -1,14 +1,12 @@
-"""kill -9: at each file-system call of a save, at random, a hundred times in one run, through the launcher."""
+"""kill -9: at each file-system call of a save, and at random."""
 
-import contextlib
-import os
 import random
 import re
 import time
 from pathlib import Path
 
 from faults.cases import Bench, Case, Outcome
-from faults.runs import Call, Event, complete, fork, launch
+from faults.runs import Call, Event, complete, fork
 from faults.subject import EVERY, STEPS, last_line
 
 KILLED = -9
@@ -91,18 +89,18 @@ def chained(kills: int):
     return run_case
 
 
-def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, reach: int = STEPS, **changes) -> bool:
+def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str) -> bool:
     """Starts a run and kills it; returns False if it ended before.
 
     Raises:
         RuntimeError: it exited with an error.
     """
-    plan = bench.subject.plan(folder, **changes)
+    plan = bench.subject.plan(folder)
     newest = max(saved_steps(folder / "run"), default=0)
 
     if how == "step":
         name = rng.choice(("step_begin", "step_end", "prediction_step", "evaluate", "save"))
-        step = newest + rng.randint(1, max(1, min(reach, int(changes.get("max_steps", STEPS)) - newest)))
+        step = newest + rng.randint(1, max(1, STEPS - newest))
         step += -step % EVERY if name in ("prediction_step", "evaluate", "save") else 0
         plan.events = (Event(name, step, 9),)
     elif how == "call":
@@ -118,70 +116,3 @@ def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, r
     if code not in (0, KILLED):
         raise RuntimeError(f"an attempt exits with {code}: {last_line(running.output)}")
     return code == KILLED
-
-
-def marathon(bench: Bench, kills: int) -> list[Case]:
-    """A single run that is killed again and again and still finishes."""
-
-    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        steps = 2 * kills * EVERY
-        bench.subject.oracle("marathon", max_steps=steps)
-        done = 0
-        while done < kills:
-            how = rng.choice(("step", "call"))
-            if not killed_somewhere(bench, folder, rng, how, reach=EVERY, max_steps=steps):
-                break
-            done += 1
-        fault = bench.subject.restart(folder, "marathon", max_steps=steps)
-        return Outcome(done, fault or (f"ended after {done} of {kills} kills" if done < kills else None))
-
-    return [Case("marathon", "0", run_case)]
-
-
-# ---- through the command line
-
-
-def launched(bench: Bench, kills: int, chain: int = 10) -> list[Case]:
-    """`accelerate launch … recipes/pretrain.py …`, killed at any time between its imports and its end."""
-    firsts = enumerate(range(0, kills, chain))
-    return [Case("launched", str(number), launched_chain(min(chain, kills - first))) for number, first in firsts]
-
-
-def launched_chain(kills: int):
-    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        done = attempts = 0
-        words = bench.subject.words(folder / "run")
-        while done < kills and attempts < 2 * kills:
-            attempts += 1
-
-            # Kill it some time after its imports.
-            running = launch(words, folder / f"log-{attempts}")
-            while running.poll() is None and " parameters, " not in running.output:
-                time.sleep(0.02)
-            time.sleep(rng.uniform(0, 1.2))
-            if rng.randrange(3):
-                running.kill()
-            else:  # only the script: the launcher has to notice
-                for pid in running.left():
-                    if pid != running.pid:
-                        _kill(pid)
-
-            if running.wait(30) == 0:
-                break
-            if orphans := running.left(seconds=5):
-                running.kill()
-                return Outcome(done + 1, f"a process is left: {orphans}")
-            done += 1
-
-        last = launch(words, folder / "log-last")
-        code = last.wait()
-        if code != 0:
-            return Outcome(done, f"the repeated command exits with {code}: {last_line(last.output)}")
-        return Outcome(done, bench.subject.differs(folder / "run"))
-
-    return run_case
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 9)

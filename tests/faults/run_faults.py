@@ -6,7 +6,7 @@
 
 Every case starts a tiny run, injects a fault, repeats the command, and compares the bytes with those of an
 uninterrupted run. Prints a table, then one JSON line; a failed case prints the command that repeats it. The exit code
-is 1 if a case of this project (not of the stock Trainer) failed.
+is 1 if a case failed.
 """
 
 import argparse
@@ -29,19 +29,15 @@ if __name__ == "__main__":
 SIZES = {
     "enumerated": (None, 12, "kill -9 at every file-system call of a save and of the end"),
     "kills": (200, 8, "kill -9 at random, runs forked"),
-    "marathon": (100, 6, "kill -9, one single run"),
-    "launched": (100, 2, "kill -9 through `accelerate launch`"),
     "corruptions": (300, 60, "damaged checkpoints detected, the previous one used"),
     "fallbacks": (30, 4, "damaged checkpoints, end to end"),
     "signals": (108, 8, "SIGTERM, SIGINT, SIGUSR1 in every phase"),
-    "launched_signals": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
+    "launched": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
     "disk": (64, 6, "a full or failing disk at a call that writes"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
     "ranks": (10, 4, "a rank killed or failing; a killed loader; two jobs"),
-    "stock": (30, 4, "for comparison: kill -9, stock Trainer"),
 }
-WITHOUT_CALLS = {"launched", "corruptions", "layouts"}  # need no C compiler
-COMPARISON = {"stock"}  # a failure there is not ours
+WITHOUT_CALLS = {"corruptions", "layouts"}  # need no C compiler
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RANK": "0"}
 
 
@@ -60,13 +56,12 @@ def parse_flags() -> argparse.Namespace:
 
 def case_factories() -> dict[str, Callable]:
     """For each kind the function (bench, points) that returns its cases."""
-    from faults import corruptions, disk, kills, layouts, ranks, signals, stock
+    from faults import corruptions, disk, kills, layouts, ranks, signals
 
     return {
-        "enumerated": kills.enumerated, "kills": kills.scattered, "marathon": kills.marathon,
-        "launched": kills.launched, "corruptions": corruptions.detected, "fallbacks": corruptions.fallbacks,
-        "signals": signals.signals, "launched_signals": signals.launched_signals, "disk": disk.full,
-        "layouts": layouts.layouts, "ranks": ranks.ranks, "stock": stock.stock,
+        "enumerated": kills.enumerated, "kills": kills.scattered, "corruptions": corruptions.detected,
+        "fallbacks": corruptions.fallbacks, "signals": signals.signals, "launched": signals.launched,
+        "disk": disk.full, "layouts": layouts.layouts, "ranks": ranks.ranks,
     }  # fmt: skip
 
 
@@ -103,7 +98,7 @@ def run_all(bench, cases: list, jobs: int) -> list[dict]:
         for number, outcome, seconds in workers.imap_unordered(_run, range(len(cases))):
             case = cases[number]
             rows.append({"kind": case.kind, "name": case.name, "seconds": seconds, **vars(outcome)})
-            if outcome.fault and case.kind not in COMPARISON:
+            if outcome.fault:
                 print(f"FAILED {case.kind} {case.name}: {outcome.fault}", flush=True)
                 flags = f"--seed {bench.seed} --only {case.kind} --case {case.name}{_size_flags()}"
                 print(f"  repeat: python tests/faults/run_faults.py {flags}", flush=True)
@@ -143,7 +138,7 @@ def report(rows: list[dict], walls: dict[str, float], seed: int) -> dict:
         print(f"| {description}{counts} | {points:,} | {points - failed:,} | {failed:,} | {walls[kind]:.0f} |")
         kinds[kind] = {"points": points, "failed": failed, "seconds": round(walls[kind], 1), **notes}
 
-    ours = [row for row in rows if row["fault"] and row["kind"] not in COMPARISON]
+    ours = [row for row in rows if row["fault"]]
     faults = [{key: row[key] for key in ("kind", "name", "fault")} for row in ours]
     return {"seed": seed, "kinds": kinds, "faults": faults}
 

@@ -124,8 +124,7 @@ class Plan:
 def recipe_module(name: str):
     """A recipe as a module, imported once."""
     if name not in sys.modules:
-        folder = Path(__file__).parent if name.startswith("stock") else ROOT / "recipes"
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, ROOT / f"recipes/{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)

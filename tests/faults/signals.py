@@ -106,7 +106,7 @@ LAUNCHED = (
 )  # fmt: skip
 
 
-def launched_signals(bench: Bench, points: int) -> list[Case]:
+def launched(bench: Bench, points: int) -> list[Case]:
     """`accelerate launch` with one process and with two ranks: to the launcher, to all processes, to one."""
     ranks_oracle(bench)
     bench.subject.oracle("raw", **_raw(bench, bench.work / "raw-cache"))
@@ -118,7 +118,7 @@ def launched_signals(bench: Bench, points: int) -> list[Case]:
     cases = []
     for number, (target, what) in enumerate(chosen):
         name = f"{number}-{target.replace(' ', '_')}-{what.name}"
-        cases.append(Case("launched_signals", name, _stop_launched(target, what)))
+        cases.append(Case("launched", name, _stop_launched(target, what)))
     return cases
 
 

@@ -26,7 +26,6 @@ def tuned(folder, **options):
         "num_train_epochs": 3, "per_device_train_batch_size": 4, "eval_strategy": "epoch", "save_strategy": "epoch",
         "load_best_model_at_end": True, "metric_for_best_model": "loss", "save_total_limit": 1, "logging_steps": 2,
         "report_to": "none", "disable_tqdm": True, "use_cpu": True, "bf16": False, "learning_rate": 1e-2,
-        "train_sampling_strategy": "group_by_length",
         "per_device_eval_batch_size": 8,  # two batches, so that an evaluation can be interrupted
     }  # fmt: skip
     args = FineTuningArguments(output_dir=str(folder), **{**common, **options})

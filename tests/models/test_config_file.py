@@ -22,7 +22,7 @@ def test_our_own_shapes_are_good(path):
     "wrong",
     [
         {"is_decoder": 3}, {"id2label": [1]}, {"num_labels": "two"}, {"dtype": "float99"}, {"hidden_size": 0},
-        {"hidden_size": 33}, {"hidden_dropout_prob": 1.5}, {"hidden_act": "gelo"}, {"vocab_sise": 100},
+        {"hidden_size": 33}, {"vocab_sise": 100},
         {"position_embedding_type": "relative_key"},
     ],
     ids=json.dumps,

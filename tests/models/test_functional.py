@@ -4,7 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+import transformers
 from helpers.batches import ragged_batch
+from helpers.trainer_runs import make, weights
 from tiny import tiny_config
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -12,6 +14,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bert_hf import BertForPreTraining
+from bert_hf.models import functional, modeling_bert
+from bert_hf.models import unpadded_attention as unpadded_attention_module
 from bert_hf.models.functional import (
     DropoutAdd,
     are_plain_linear,
@@ -309,7 +313,7 @@ def test_one_product_for_several_layers_and_none_for_adapted_ones(device):
 
 def loss_and_gradient(model, half, **batch):
     model.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=half):
         outputs = model(**batch)
     losses = [outputs.mlm_losses, outputs.nsp_losses] if batch.get("losses_only") else [outputs.loss]
     loss = sum(each.mean() for each in losses)
@@ -318,8 +322,10 @@ def loss_and_gradient(model, half, **batch):
 
 
 @pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("grouped", [True, False])
-def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
+@pytest.mark.parametrize(
+    ("grouped", "device"), [(True, "cpu"), (False, "cpu"), pytest.param(False, "cuda", marks=pytest.mark.gpu)]
+)
+def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped, device):
     """No padding, trimmed last layer, fused projections and head, compared with the padded model and all logits."""
     monkeypatch.setattr(
         "bert_hf.models.modeling_bert.unpad_batch", lambda *given: unpad_batch(*given, grouped=grouped)
@@ -328,7 +334,8 @@ def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * (0.01 if half else 0.1))
-    batch = ragged_batch(model.config)
+    model.to(device)
+    batch = {name: value.to(device) for name, value in ragged_batch(model.config).items()}
     whole = {name: value for name, value in batch.items() if not name.endswith("_positions")}
     expected, gradient = loss_and_gradient(model, half, **whole)
     for extra in ({}, {"losses_only": True}):
@@ -336,6 +343,30 @@ def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
         assert loss == pytest.approx(expected, rel=1e-4 if half else 1e-5)
         assert F.cosine_similarity(found.double(), gradient.double(), dim=0) >= (0.9999 if half else 1 - 1e-9)
         assert half or (found - gradient).norm() <= 1e-5 * gradient.norm()
+
+
+def test_without_the_fast_path_a_run_uses_no_operation_of_ours(tmp_path, tokenizer, monkeypatch):
+    """Its first loss is the stock model's; `fast_path` is not saved."""
+
+    def missing(*args, **kwargs):
+        raise RuntimeError("not to be called")
+
+    for name in ("unpad_batch", "project", "projected_cross_entropy", "unpadded_attention"):
+        monkeypatch.setattr(modeling_bert, name, missing)
+    for module in (functional, unpadded_attention_module):
+        monkeypatch.setattr(module, "keep_mask", missing)
+    options = {"micro": 4, "accumulation": 4, "steps": 1, "logging_steps": 1, "fast_path": False}
+    trainer = make(tmp_path, tokenizer, dropout=0.0, **options)
+    batch = trainer.data_collator([trainer.train_dataset[number] for number in trainer._get_train_sampler()])
+    batch = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+    stock = transformers.BertForPreTraining(tiny_config(0.0))
+    stock.load_state_dict(weights(trainer))
+    expected = stock.eval()(**batch).loss.item()
+    trainer.train()
+    row = next(row for row in trainer.state.log_history if "loss" in row)
+    assert row["loss"] == pytest.approx(expected, rel=1e-6)
+    make(tmp_path / "dropout", tokenizer, dropout=0.5, **options).train()  # its dropout, too, is PyTorch's
+    assert "fast_path" not in (tmp_path / "dropout/checkpoint-1/config.json").read_text()
 
 
 def test_batches_of_other_collators():

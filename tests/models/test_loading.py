@@ -416,40 +416,8 @@ def test_nowhere(tokenizer, where):
 
 
 def test_not_in_the_cache_of_an_offline_machine():
-    with pytest.raises(InputError, match=r"me/unheard-of: .*not in the cache.*HF_HUB_OFFLINE is set"):
+    with pytest.raises(InputError, match=r"me/unheard-of: cannot load a BERT: .*HF_HUB_OFFLINE"):
         find_checkpoint("me/unheard-of")
-
-
-UNREACHABLE = """
-import sys, time
-from bert_hf import InputError, load_tokenizer
-from bert_hf.models.loading import find_checkpoint
-begin = time.perf_counter()
-for load in (load_tokenizer, find_checkpoint):
-    try:
-        load("google-bert/bert-base-uncased")
-    except InputError as error:
-        print(error)
-print(f"SECONDS {time.perf_counter() - begin}")
-"""
-
-
-def test_a_hub_that_does_not_answer_is_asked_once(tmp_path):
-    """One request and one line; huggingface_hub itself takes 143 s and 65 lines for the six names of a tokenizer."""
-    environment = {
-        **os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0",
-        "PYTHONPATH": str(Path(loading.__file__).parents[2]),
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", UNREACHABLE], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    *lines, seconds = done.stdout.splitlines()
-    assert len(lines) == 2
-    for line in lines:
-        assert line.startswith("google-bert/bert-base-uncased: cannot load a ")
-        assert "Connection refused" in line
-    assert float(seconds.removeprefix("SECONDS ")) < 20  # of a machine with other work; without it, below 2
-    assert "Retrying" not in done.stderr
 
 
 FROM_HUB = """

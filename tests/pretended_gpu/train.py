@@ -87,7 +87,7 @@ def main(folder: str, optim: str, dropout: str, accumulation: str) -> None:
         args = PreTrainingArguments(
             output_dir=folder, max_steps=LAST + 1, per_device_train_batch_size=8, optim=optim, bf16=True,
             gradient_accumulation_steps=int(accumulation), logging_steps=1000, save_strategy="no", report_to="none",
-            disable_tqdm=True, dataloader_num_workers=0, dataloader_pin_memory=False, fast_path="on", warmup_steps=0,
+            disable_tqdm=True, dataloader_num_workers=0, dataloader_pin_memory=False, warmup_steps=0,
             torch_compile=False,
         )  # fmt: skip
         model = model.to_empty(device="cuda").train()

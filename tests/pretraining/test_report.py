@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from helpers.recipe_runs import recipe
 from tiny import tiny_config, tiny_tokenizer
 
-from bert_hf import BertForPreTraining, PreTrainingExamples, train_tokenizer
+from bert_hf import BertForPreTraining, PreTrainingExamples
 from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
@@ -22,7 +21,6 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.pretraining.examples import perplexity
 from bert_hf.pretraining.report import PreTrainingReport, pretraining_card, report_heldout, untrained_positions
 from bert_hf.training import command
 
@@ -71,25 +69,6 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     tokenizer, corpus, *_, output = parse(PREPARING, words[2:])
     assert corpus == TextArguments(train_file=["*.csv"], text_column="body", language="de", sentence_per_line=True)
     assert (tokenizer.tokenizer_name, output.output_dir) == ("t", "runs/corpus")
-
-
-# ---- metrics for the card
-
-TEXT = ["The old lighthouse keeper walks to the harbour every morning.", "Nobody knows why."] * 20
-
-
-@pytest.mark.parametrize("size", [60, 200])
-def test_bits_per_character_do_not_depend_on_the_vocabulary(size):
-    """The same nats for the whole text are the same bits, however many tokens it has."""
-    tokenizer = train_tokenizer(TEXT, vocab_size=size)
-    examples = PreTrainingExamples(TEXT, tokenizer=tokenizer, nsp=False)
-    characters = len("".join(TEXT).replace(" ", ""))
-    bits_of_text = 1000.0
-    loss = bits_of_text * np.log(2) / examples.corpus.tokens
-
-    metrics = perplexity({"eval_mlm_loss": loss}, examples, tokenizer)
-    assert metrics["eval_bits_per_character"] == pytest.approx(bits_of_text / characters)
-    assert metrics["eval_mlm_perplexity"] == pytest.approx(np.exp(loss))
 
 
 # ---- the command on the card

@@ -1,10 +1,11 @@
 import json
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from helpers.many_runs import benchmark_matmul
 from helpers.trainer_runs import history, make, ready_rows, weights
 from safetensors.torch import load_file
 from tiny import TinyStore, tiny_config
@@ -16,6 +17,8 @@ from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.examples.sentence_pairs import EpochPlan
 from bert_hf.models import flops
+from bert_hf.models.flops import matmul_rate
+from bert_hf.pretraining import throughput
 from bert_hf.training.checkpoints import checkpoint_files
 
 
@@ -223,12 +226,34 @@ def test_another_objective_is_one_entry(tmp_path, tokenizer, monkeypatch):
     assert trainer.evaluate()["eval_sop_accuracy"] > 0
 
 
-def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr(flops, "_benchmark_matmul", benchmark_matmul)
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("no", torch.float32)]
+)
+def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch, precision, dtype):
+    """The peak is measured in the precision of the run, and its time is not the run's."""
+    late, asked = SimpleNamespace(seconds=0.0), []
+
+    def measure(device, dtype):
+        late.seconds += 1e6
+        asked.append(dtype)
+        return 1e11
+
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late.seconds)
+    monkeypatch.setattr(throughput, "time", clock)
+    monkeypatch.setattr(flops, "matmul_rate", measure)
     trainer = make(tmp_path, tokenizer, steps=5)
     metrics = trainer.train().metrics
     assert metrics["train_tokens_per_second"] > 0
     assert 0 < metrics["train_mfu"] < 1
+    assert trainer._throughput.whole_run["seconds"] < 1e5
+
+    monkeypatch.setattr(type(trainer.accelerator), "mixed_precision", precision)
+    trainer._measure_peak_flops()
+    assert asked == [torch.float32, dtype]
+
+
+def test_a_product_is_measured():
+    assert 1e6 < matmul_rate(torch.device("cpu"), torch.float32) < 1e15
 
 
 def test_weights_on_disk_are_the_trained_ones(tmp_path, tokenizer):

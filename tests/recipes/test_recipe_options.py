@@ -1,16 +1,11 @@
-"""Options whose effect is a recipe's: --do_*, --data_seed, evaluation at each length of a run, what is said of it."""
+"""Options whose effect is a recipe's: --do_*, --data_seed, what is said of it."""
 
-import csv
 import json
-import os
 import shutil
-import signal
 
 import pytest
-from helpers.recipe_runs import ROOT, intercept, recipe, write_inputs
-from transformers import TrainerCallback
+from helpers.recipe_runs import ROOT, recipe, write_inputs
 
-from bert_hf import PreTrainer
 from bert_hf.data.examples import dataset
 
 SHORT, LONG = 32, 64
@@ -70,7 +65,7 @@ def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
     after = files(place / "whole")
     assert [name for name in before | after if before.get(name) != after.get(name)] == ["eval_results.json"]
     evaluated = json.loads(after["eval_results.json"])
-    for name in ("eval_mlm_loss", "eval_nsp_accuracy", "eval_long_mlm_loss"):
+    for name in ("eval_mlm_loss", "eval_nsp_accuracy"):
         assert evaluated[name] == pytest.approx(whole[1][name], rel=1e-6)
 
     # A checkpoint that is named, and its results elsewhere
@@ -107,56 +102,6 @@ def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     (place / "other/run.json").write_bytes(files(place / "whole")["run.json"])
     assert evaluate(place, "other", *split_off(place)) == 2
     assert "other: the output folder contains another run" in capsys.readouterr().err
-
-
-def test_both_lengths_are_evaluated(place, whole, capsys):
-    """The plain names are those of --max_seq_length at every step, the long ones from where that phase begins."""
-    history, result = whole
-    usual = [row["step"] for row in history if "eval_mlm_loss" in row]
-    longer = [row["step"] for row in history if "eval_long_mlm_loss" in row]
-    assert longer == [4, 6, 8, 8]
-    assert usual == [0, 2, 4, 6, 8, 8]  # before, every two steps, and once more after the run
-    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
-        assert result[f"eval_long_{name}"] == pytest.approx(history[-1][f"eval_long_{name}"])
-    assert result["eval_mlm_loss"] != result["eval_long_mlm_loss"]
-    assert "| long_mlm_loss |" in (place / "whole/README.md").read_text()
-    with open(place / "whole/log_history.csv", encoding="utf-8") as file:
-        assert "eval_long_nsp_accuracy" in next(csv.reader(file))
-
-
-def test_the_long_figures_are_those_of_long_examples(place, whole, monkeypatch):
-    """The finished model, evaluated on its own at the long length by a stock-like call, gives the same numbers."""
-    made = []
-    intercept(monkeypatch, PreTrainer, made.append)
-    assert pretrain(place, "again") == 0
-    run = made[-1]
-    examples = run.long_eval_dataset
-    lengths = [len(run.data_collator.example(examples[index])["input_ids"]) for index in range(len(examples))]
-    assert SHORT < max(lengths) <= LONG
-    assert len(examples) <= 4000 * SHORT // LONG
-    alone = run.evaluate(examples, metric_key_prefix="alone")
-    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
-        assert alone[f"alone_{name}"] == pytest.approx(whole[1][f"eval_long_{name}"], rel=1e-6)
-
-
-class AtStep(TrainerCallback):
-    """Sends SIGTERM in the evaluation of a step."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_prediction_step(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_signal_in_the_long_evaluation_changes_nothing(place, whole, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        intercept(patch, PreTrainer, lambda run: run.add_callback(AtStep(6)))
-        assert pretrain(place, "cut") == 143
-    assert "after step 6, which is saved" in capsys.readouterr().err
-    assert pretrain(place, "cut") == 0
-    assert metrics(place, "cut")[0] == whole[0]
 
 
 def test_a_run_that_cannot_learn_is_told_so(place, capsys):

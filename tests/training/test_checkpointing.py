@@ -15,18 +15,17 @@ from bert_hf.training.checkpoints.checkpoint_files import (
     newest_verified,
     rotate,
     verify,
-    write_now,
 )
-from bert_hf.training.checkpoints.trainer_state import ModelFiles, StateFile
+from bert_hf.training.checkpoints.trainer_state import save_model, save_state
 
 
 def make(run, step):
     temporary = run / f"{checkpoint_files.TEMPORARY}checkpoint-{step}"
     temporary.mkdir(parents=True)
-    write_now(StateFile("optimizer.safetensors", lambda: {"step": step, "m": torch.arange(5.0)}), temporary)
+    save_state({"step": step, "m": torch.arange(5.0)}, temporary / "optimizer.safetensors")
     (temporary / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
     final = run / f"checkpoint-{step}"
-    commit(temporary, final, {"step": step}, {})
+    commit(temporary, final, {"step": step})
     return final
 
 
@@ -55,14 +54,14 @@ def test_the_names_of_an_old_checkpoint_are_not_saved_again(tmp_path):
         save_file(renamed, tmp_path / "model.safetensors", metadata={"format": "pt"})
 
     model = BertForPreTraining.from_pretrained(tmp_path)
-    write_now(ModelFiles(model, None, 1, model.state_dict), tmp_path / "saved")
+    save_model(model, model.state_dict(), None, tmp_path / "saved", 1)
     assert load_file(tmp_path / "saved/model.safetensors").keys() == names.keys()
     load_weights(stock, tmp_path / "saved")
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):
     with pytest.raises(TypeError, match="cannot save a object"):
-        write_now(StateFile("s", lambda: {"x": object()}), tmp_path)
+        save_state({"x": object()}, tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
-from bert_hf.training.checkpoints.checkpoint_files import write_now
-from bert_hf.training.checkpoints.trainer_state import StateFile, rank_state
+from bert_hf.training.checkpoints.trainer_state import rank_state, save_state
 from bert_hf.training.distributed import engine_of
 
 
@@ -220,7 +219,7 @@ def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tok
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
     whole._begin_training()
     torch.rand(100)
-    write_now(StateFile("rank_1.safetensors", lambda: rank_state({})), tmp_path)
+    save_state(rank_state({}), tmp_path / "rank_1.safetensors")
     expected = torch.rand(8)
     resumed._begin_training()
     resumed._load_rng_state(str(tmp_path))

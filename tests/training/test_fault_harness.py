@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import subject
 from faults.runs import build_calls
 
 ROOT = Path(__file__).parents[2]
@@ -90,33 +89,3 @@ except OSError as error:
 def test_a_fault_has_its_effect(calls, tmp_path, call, code, printed, left):
     assert run_with_fault(calls, tmp_path, call) == (code, printed)
     assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == left
-
-
-def finished(run: Path) -> Path:
-    """Files of a finished run that are compared."""
-    run.mkdir()
-    (run / "trainer_state.json").write_text('{"global_step": 6, "log_history": [{"loss": 1.5, "eval_runtime": 3}]}')
-    (run / "model.safetensors").write_bytes(b"model")
-    (run / "checkpoint-6").mkdir()
-    (run / "checkpoint-6/optimizer.safetensors").write_bytes(b"optimizer")
-    return run
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "wrong"),
-    [
-        ("model.safetensors", "m0del", "model"),
-        ("checkpoint-6/optimizer.safetensors", "0ptimizer", "optimizer"),
-        ("trainer_state.json", '{"global_step": 6, "log_history": [{"loss": 1.6}]}', "history"),
-        ("saving-checkpoint-6", "", "names"),
-        ("trainer_state.json", '{"global_step": 6, "log_history": [{"loss": 1.5, "eval_runtime": 4}]}', None),
-    ],
-)
-def test_a_difference_is_detected(tmp_path, monkeypatch, name, content, wrong):
-    monkeypatch.setattr(subject, "incomplete_checkpoint", lambda run, known: None)
-    run_under_test = subject.Subject(tmp_path / "work")
-    run_under_test.oracles["forked"] = subject.fingerprint(finished(tmp_path / "oracle"))
-    run = finished(tmp_path / "run")
-    assert run_under_test.differs(run) is None
-    (run / name).write_text(content)
-    assert (run_under_test.differs(run) or "").partition(" ")[0] == (wrong or "")

@@ -11,7 +11,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.finetuning.run import identity_of
 from bert_hf.pretraining.start import pretraining_identity
-from bert_hf.training import output_folder
+from bert_hf.training import output_folder, run
 from bert_hf.training.identity import differences
 from bert_hf.training.run import Run, start_run
 
@@ -86,6 +86,15 @@ def test_a_run_is_another_one_if_the_checkpoint_that_it_starts_from_has_other_we
                 assert differences(before, after) == {}
     for before, after in zip(first, identities("start"), strict=True):
         assert list(differences(before, after)) == ["weights"]
+
+
+def test_a_host_with_other_files_is_named(config, tmp_path, monkeypatch):
+    made, args = identity(config, tmp_path / "run")
+    monkeypatch.setattr(run, "gather", lambda mine: [mine, {**mine, "data": "another text"}])
+    with pytest.raises(
+        InputError, match=r"rank 1: data differ \(data: another text, rank 0 has .*; give all hosts the"
+    ):
+        start_run(args, made)
 
 
 def test_a_published_configuration_names_no_checkpoint_that_is_read(config, tmp_path):

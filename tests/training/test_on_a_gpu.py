@@ -36,7 +36,7 @@ def make(folder, *, length=128, dropout=0.1, steps=8, accumulation=1, callbacks=
     config._attn_implementation = "sdpa"
     defaults = {
         "logging_steps": 1000, "save_strategy": "no", "warmup_steps": 2, "report_to": "none", "disable_tqdm": True,
-        "seed": 3, "dataloader_num_workers": 2, "fast_path": "on",
+        "seed": 3, "dataloader_num_workers": 2,
     }  # fmt: skip
     args = PreTrainingArguments(
         output_dir=str(folder), max_steps=steps, per_device_train_batch_size=64 // accumulation,

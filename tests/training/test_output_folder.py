@@ -9,8 +9,8 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
-from bert_hf.training.run import Run, recorded_by_this_run, start_run
+from bert_hf.training.distributed import Ranks
+from bert_hf.training.run import Run, start_run
 
 
 def started(args, identity, *options):
@@ -56,7 +56,7 @@ def make_checkpoint(folder, identity: dict) -> str:
     """A committed checkpoint without files, in the folder of a run."""
     (folder / "temporary").mkdir()
     facts = {"step": 3, "world_size": 1, "identity": identity}
-    checkpoint_files.commit(folder / "temporary", folder / "checkpoint-3", facts, {})
+    checkpoint_files.commit(folder / "temporary", folder / "checkpoint-3", facts)
     return str(folder / "checkpoint-3")
 
 
@@ -104,17 +104,6 @@ def test_overwriting_checks_the_named_checkpoint_first(tmp_path, begin):
     assert (tmp_path / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(("changes", "known"), [({}, True), ({"learning_rate": 1e-3}, False), ({"seed": 5}, False)])
-def test_an_overwriting_command_knows_its_own_run(tmp_path, changes, known):
-    """Before the whole identity is known, it asks for the precision and the planned steps of its run."""
-    common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "overwrite_output_dir": True}
-    args = PreTrainingArguments(**common)
-    identity = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer_identity(args)}
-    Run(tmp_path, identity).record()
-    found = recorded_by_this_run(PreTrainingArguments(**common, **changes))
-    assert (found is not None) is known
-
-
 def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
     schedule = {"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 2}
     recorded = {"seed": 3, "optimizer": {"learning_rate": 1e-3}, "schedule": schedule}
@@ -138,13 +127,9 @@ def test_the_best_checkpoint_of_the_run_that_goes_on_elsewhere_is_copied(tmp_pat
         temporary = tmp_path / "temporary"
         temporary.mkdir()
         (temporary / "trainer_state.json").write_text('{"best_global_step": 2}')
-        checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1}, {})
-    args = PreTrainingArguments(
-        str(tmp_path / "longer"), use_cpu=True, bf16=False, eval_strategy="steps", save_strategy="steps",
-        load_best_model_at_end=True, resume_from_checkpoint=str(tmp_path / "checkpoint-3"),
-    )  # fmt: skip
-    begun = started(args, {"seed": 1})
-    assert begun.checkpoint == str(tmp_path / "checkpoint-3")
+        checkpoint_files.commit(temporary, tmp_path / f"checkpoint-{step}", {"step": step, "world_size": 1})
+    checkpoints = checkpoint_files.RunCheckpoints(tmp_path / "longer", Ranks(0, 1))
+    assert checkpoints.choose(tmp_path / "checkpoint-3") == str(tmp_path / "checkpoint-3")
     assert checkpoint_files.verify(tmp_path / "longer/checkpoint-2")["step"] == 2
 
 

@@ -2,11 +2,9 @@
 
 import contextlib
 import errno
-import functools
 import itertools
 import os
 import signal
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -215,43 +213,16 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
     trainer = make(tmp_path, tokenizer)
     commit = checkpoint_files.commit
 
-    def full(temporary, final, facts, others):
+    def full(temporary, final, facts):
         if final.name == "checkpoint-6":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
-        commit(temporary, final, facts, others)
+        commit(temporary, final, facts)
 
     monkeypatch.setattr(checkpoint_files, "commit", full)
     with pytest.raises(OSError, match="No space left"):
         trainer.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
     checkpoint_files.verify(tmp_path / "checkpoint-3")
-
-
-def test_training_continues_while_a_checkpoint_is_written(tmp_path, tokenizer, monkeypatch):
-    waited = make(tmp_path / "waited", tokenizer, steps=6, stop=6)  # with a callback for saved checkpoints
-    waited.train()
-
-    commit, two_steps_later = checkpoint_files.commit, threading.Event()
-    visible = []
-
-    def slow(temporary, final, facts, others):
-        assert final.name != "checkpoint-3" or two_steps_later.wait(60)
-        commit(temporary, final, facts, others)
-
-    def at_step_5():
-        visible.append((tmp_path / "checkpoint-3").exists())
-        two_steps_later.set()
-
-    monkeypatch.setattr(checkpoint_files, "commit", slow)
-    trainer = make(tmp_path, tokenizer, steps=6)
-    trainer.add_callback(At("on_step_end", 5, at_step_5))
-    trainer.train()
-    assert visible == [False]
-    for step in (3, 6):
-        folders = [place / f"checkpoint-{step}" for place in (tmp_path, tmp_path / "waited")]
-        manifests = [checkpoint_files.verify(folder)["files"] for folder in folders]
-        for name in ("model.safetensors", "optimizer.safetensors", "scheduler.safetensors"):
-            assert manifests[0][name] == manifests[1][name]
 
 
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
@@ -329,8 +300,7 @@ def test_sums_of_the_log_are_counted_once(written, resuming, tmp_path, tokenizer
     trainer = make(tmp_path, tokenizer, steps=3)
     for rank in range(written):
         log = {**trainer.log_state(), "counts": torch.full((8,), 10.0**rank, dtype=torch.float64)}
-        state = functools.partial(trainer_state.rank_state, log)
-        checkpoint_files.write_now(trainer_state.StateFile(f"rank_{rank}.safetensors", state), tmp_path)
+        trainer_state.save_state(trainer_state.rank_state(log), tmp_path / f"rank_{rank}.safetensors")
 
     total = torch.zeros(8)
     for rank in range(resuming):

@@ -80,6 +80,5 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
             release_lock()
 
     start("name")
-    start("name")  # nothing is left to do
     start("other")
     assert pushed == [("name", ["README.md"]), ("other", ["README.md"])]

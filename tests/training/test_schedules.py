@@ -16,14 +16,6 @@ def scheduler(name, steps, kwargs=None, warmup=10):
     return make_schedule(args, optimizer, steps)
 
 
-@pytest.mark.parametrize(("greater_is_better", "mode"), [(True, "max"), (False, "min"), (None, "min")])
-def test_the_plateau_is_one_of_the_metric_that_chooses_weights(greater_is_better, mode):
-    args = TrainingArguments("unused", greater_is_better=greater_is_better)
-    args.lr_scheduler_type = "reduce_lr_on_plateau"
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    assert make_schedule(args, optimizer, 10).mode == mode
-
-
 def rates(schedule, steps):
     """The rate of each step, and the one after the last."""
     found = []

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.training.checkpoints.checkpoint_files import write_now
-from bert_hf.training.checkpoints.trainer_state import StateFile, load_state
+from bert_hf.training.checkpoints.trainer_state import load_state, save_state
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk's fsync would take most of the time
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -62,5 +61,5 @@ def equal(a, b) -> bool:
 @given(STATES)
 def test_a_state_is_restored(state):
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        write_now(StateFile("s", lambda: state), Path(folder))
+        save_state(state, Path(folder, "s"))
         assert equal(state, load_state(Path(folder, "s")))

@@ -205,9 +205,6 @@ class ModelArguments:
         "Dropout of hidden layers and attention. Default: the model's.",
         range="[0, 0.99]",  # the rest is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
     )
-    attn_implementation: str = option(
-        "sdpa", "Attention: one of transformers' implementations.", ("eager", "sdpa", "flash_attention_2",
-        "flash_attention_3", "flash_attention_4", "flex_attention"), common=False)  # fmt: skip
 
     def dropouts(self) -> dict[str, float]:
         """Return the entries of a `BertConfig` that `--dropout` replaces."""

@@ -75,4 +75,3 @@ class ConversionArguments:
     )
     output_dir: str | None = option(None, "Folder to write to, new or empty.")
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE)
-    gelu: str = option("erf", "Activation: erf, as published conversions; tanh, as the code of 2018.", ("erf", "tanh"))

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from accelerate.state import AcceleratorState
-from accelerate.utils import gather_object
 from transformers import TrainingArguments
 
-# CPU features that multiply bf16, weakest first: ranks on different machines all take the weakest one's precision.
-UNITS = ("none", "avx512_bf16", "amx_bf16")
-# Smallest hidden size at which bf16 was measured to be faster than fp32. Below it, fp32 was faster (AVX512-BF16), or
-# nothing was measured (AMX).
+from bert_hf.console import logger
+
+# Feature with which a CPU multiplies bf16 → smallest hidden size at which bf16 was measured to be faster than fp32;
+# below it, fp32 was faster (AVX512-BF16), or nothing was measured (AMX)
 FASTER_FROM = {"none": math.inf, "avx512_bf16": 256, "amx_bf16": 256}
 
 
@@ -28,14 +27,14 @@ class Choice(NamedTuple):
 
 
 def cpu_units() -> str:
-    """Return the feature with which this CPU multiplies bf16: one of `UNITS`."""
+    """Return the feature with which this CPU multiplies bf16: a key of `FASTER_FROM`."""
     if torch.cpu._is_amx_tile_supported():
         return "amx_bf16"
     return "avx512_bf16" if torch.cpu._is_avx512_bf16_supported() else "none"
 
 
 def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
-    """Apply the rule for a CPU with one of `UNITS`; an unknown hidden size counts as small."""
+    """Apply the rule for a CPU; an unknown hidden size counts as small."""
     least = FASTER_FROM[units]
     if least == math.inf:
         return Choice(False, "this CPU has no bf16 units")
@@ -52,39 +51,21 @@ def choose_on_gpu() -> Choice:
 
 
 def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
-    """Apply the rule for the device of a run. Called by all ranks together."""
+    """Apply the rule for the device of a run."""
     if args.device.type == "cuda":
         return choose_on_gpu()
     if args.device.type != "cpu":
         return Choice(False, f"bf16 is not measured on {args.device.type}")
 
-    units = [cpu_units()]
-    if args.world_size > 1:
-        units = gather_object(units)
-    return choose_on_cpu(min(units, key=UNITS.index), hidden_size)
+    return choose_on_cpu(cpu_units(), hidden_size)
 
 
-def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> str | None:
-    """Set `args.bf16` where it is None. Called by all ranks together, before a Trainer is made of the arguments.
-
-    Args:
-        recorded: the `precision_name` with which the run began; None for a new run.
-
-    Returns:
-        One line with the choice and its reason; None if `--bf16` or `--fp16` was given.
-    """
-    if args.bf16 is not None:
-        return None
-
-    bf16, reason = new = choose(args, hidden_size)
-    if recorded in ("bf16", "fp32"):
-        bf16, reason = recorded == "bf16", "kept from the run"
-        if bf16 != new.bf16:
-            reason += f", a new run here would use {_name(new.bf16)}: {new.reason}"
-
-    args.bf16 = bf16
-    args.mixed_precision = "bf16" if bf16 else "no"  # for accelerate, when the Trainer is created
-    return f"precision: {_name(bf16)} ({reason}; --bf16 true|false decides)"
+def resolve_precision(args: TrainingArguments, hidden_size: int | None) -> None:
+    """Set `args.bf16` where it is None, and log the choice; before a Trainer is made of the arguments."""
+    if args.bf16 is None:
+        args.bf16, reason = choose(args, hidden_size)
+        args.mixed_precision = "bf16" if args.bf16 else "no"  # for accelerate, when the Trainer is created
+        logger.info(f"precision: {_name(args.bf16)} ({reason}; --bf16 true|false decides)")
 
 
 def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:

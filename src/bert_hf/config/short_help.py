@@ -17,18 +17,16 @@ from bert_hf.config.arguments import CheckArguments, ConfigArguments, LaunchArgu
 from bert_hf.config.commands import COMMANDS, Command
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
-from bert_hf.errors import end_repeated_attempt
 
 
 def answer_at_once(module: str) -> None:
-    """End the process where the command line of a script asks for help, or a restart is vain.
+    """End the process where the command line of a script asks for help.
 
     Args:
         module: the `__name__` of the recipe; nothing happens where it is imported.
     """
     if module != "__main__":
         return
-    end_repeated_attempt()
     _look_beside_script_last(sys.argv[0])
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     recipe = Path(sys.argv[0]).stem

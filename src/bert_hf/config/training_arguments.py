@@ -5,9 +5,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from transformers import SchedulerType, TrainingArguments
 from transformers.training_args import OptimizerNames
 
@@ -15,7 +17,6 @@ from bert_hf.config import hardware
 from bert_hf.config.finetuning_arguments import MIN_STEPS
 from bert_hf.config.options import check_ranges
 from bert_hf.config.precision import choose_on_gpu
-from bert_hf.config.rendezvous import join_ranks
 from bert_hf.config.training_options import FineTuningOptions, PreTrainingOptions, RunOptions
 from bert_hf.console import logger
 from bert_hf.errors import InputError
@@ -36,6 +37,7 @@ REFUSED = {
     "dataloader_in_order": "the order of the examples is part of the run; leave it out",
     "hub_token": "a token on the command line is visible to others; set HF_TOKEN or run `hf auth login`",
     "hub_strategy": "the finished run is pushed once, at the end; leave it out",
+    "optim_args": "the optimizers of --optim take no others; leave it out",
     "fsdp": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
     "fsdp_config": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
 }
@@ -99,7 +101,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             torch.set_num_threads(hardware.cpu_threads())
             hardware.keep_freed_memory()
 
-        join_ranks(self)
+        self._join_ranks()
         self._init_stock_class()
         for name, value in actions.items():
             setattr(self, name, value)
@@ -108,6 +110,11 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
             logger.info(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all")
             self._n_gpu = 1
+
+    def _join_ranks(self) -> None:
+        """Make the process group of CPU ranks; Trainer, which makes the group of GPUs, would omit `--ddp_timeout`."""
+        if self.use_cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+            dist.init_process_group(self.ddp_backend or "gloo", timeout=timedelta(seconds=self.ddp_timeout))
 
     def _init_stock_class(self) -> None:
         """Call the stock class, which rejects names of optimizers and schedules that transformers does not have."""
@@ -124,6 +131,8 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         for name, value in ours.items():
             setattr(self, name, value)
 
+        if self.train_sampling_strategy == "group_by_length":
+            raise ValueError("--train_sampling_strategy: such an order cannot be resumed, and padding costs nothing")
         batches: Any = self.accelerator_config
         changed = batches.split_batches or batches.dispatch_batches is not None or not batches.even_batches
         if changed or batches.gradient_accumulation_kwargs:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from bert_hf.config.options import option
 
-_NOT_WITH_CONSTANT = ("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau")
-
 
 @dataclass
 class RunOptions:
@@ -28,17 +26,15 @@ class RunOptions:
         0,
         "Steps of linear warm-up; a number below 1 is a share of the steps.",
         range="[0, inf)",
-        not_with=_NOT_WITH_CONSTANT,
+        not_with="lr_scheduler_type=constant",
     )
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")
-    optim: str = option(
-        "adamw_torch_fused", "Or adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam; pre-training: muon."
-    )
+    optim: str = option("adamw_torch_fused", "Or adamw_torch, sgd, adafactor, bert_adam; pre-training: muon.")
     weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm (A.2).")
     adam_epsilon: float = option(1e-6, "Epsilon of Adam (2018 code).", common=False)
 
     # Machine
-    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
+    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster.")
     torch_compile: bool = option(False, "Compile the model with `torch.compile`.")
     ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.", common=False)
     seed: int = option(42, "Random seed of new weights, order, masks and dropout.")
@@ -102,13 +98,7 @@ class PreTrainingOptions(RunOptions):
     dataloader_num_workers: int = option(
         None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.", common=False
     )
-    fast_path: str = option(
-        "auto",
-        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
-        "on: nothing is compared. off: padding is kept.",
-        ("auto", "on", "off"),
-        common=False,
-    )
+    fast_path: bool = option(True, "Compute no padding; false: by PyTorch's own operations, padded.", common=False)
 
 
 @dataclass
@@ -139,11 +129,4 @@ class FineTuningOptions(RunOptions):
     )
     metric_for_best_model: str | None = option(
         None, "Selects the best weights. Default: the task's metric; below 200 rows, the loss."
-    )
-    train_sampling_strategy: str = option(
-        "random",
-        "random: as in the 2018 code. group_by_length: texts of similar length share a batch, which saves padding on "
-        "a GPU (a CPU computes none).",
-        ("random", "group_by_length", "sequential"),
-        common=False,
     )

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.parser import parse
-from bert_hf.config.precision import precision_name
+from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
@@ -21,16 +21,14 @@ from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions
-from bert_hf.training.checkpoints.trainer_state import layout
 from bert_hf.training.command import command_line, next_command
-from bert_hf.training.distributed import agree
 from bert_hf.training.evaluate_only import evaluated_checkpoint, evaluation_run, use_trained_options
 from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run import Run, check_run, choose_precision, describe_machine, recorded, start_run
+from bert_hf.training.run import Run, check_run, describe_machine, recorded, start_run
 
 _INPUT_LENGTH = "sentence_bert_config.json"
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -60,7 +58,6 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
     for option in ("train_file", "validation_file"):
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
     yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
-    agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
@@ -82,7 +79,7 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     The line `about` the model's weights is logged before the training.
     """
     task_args = task.task_args
-    choose_precision(args, model.config.hidden_size)
+    resolve_precision(args, model.config.hidden_size)
     line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
     if not args.do_train:

@@ -8,7 +8,6 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
-from transformers.activations import ACT2FN
 
 from bert_hf.config.files import read_input_text
 from bert_hf.config.package_files import find_config
@@ -19,7 +18,6 @@ _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "type_vocab_size",
 )  # fmt: skip
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def config_from_json(path: str | None, **changes: Any) -> BertConfig:
@@ -61,18 +59,13 @@ def _problem(values: dict) -> tuple[str, str] | None:
 
     # A misspelled key: an unknown one that resembles a key that is missing
     for name in values:
-        if name not in usual and (near := did_you_mean(name, {*_SIZES, *_DROPOUTS} - values.keys())):
+        if name not in usual and (near := did_you_mean(name, set(_SIZES) - values.keys())):
             return name, f"unknown key {name!r}; {near.strip()}"
 
-    numbers = {name: values.get(name, usual[name]) for name in (*_SIZES, *_DROPOUTS)}
+    numbers = {name: values.get(name, usual[name]) for name in _SIZES}
     for name, value in numbers.items():
-        if name in _SIZES and not (isinstance(value, int) and value > 0):
+        if not (isinstance(value, int) and value > 0):
             return name, f"{name} is {value!r}, not an integer above 0"
-        if name in _DROPOUTS and not (isinstance(value, int | float) and 0 <= value < 1):
-            return name, f"{name} is {value!r}, not a number in [0, 1)"
-
-    if (activation := values.get("hidden_act", "gelu")) not in ACT2FN:
-        return "hidden_act", f"unknown hidden_act {activation!r}; {did_you_mean(str(activation), ACT2FN)}"
     if numbers["hidden_size"] % numbers["num_attention_heads"]:
         heads = numbers["num_attention_heads"]
         return "hidden_size", f"hidden_size {numbers['hidden_size']} is not a multiple of num_attention_heads {heads}"

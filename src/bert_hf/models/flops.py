@@ -30,39 +30,13 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Measure the FLOP/s of a plain square product on this device. (`train_mfu` refers to `model_matmul_rate`.)"""
+    """Measure the FLOP/s of a square product on this device: the fastest round, as other work only lowers a rate."""
     side = 8192 if device.type == "cuda" else 1024
-    return _benchmark_matmul(device, dtype, (side, side, side))
-
-
-def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
-    """Measure the peak FLOP/s over the model's own matrix products for `tokens` tokens and a large square product.
-
-    The fastest single round of each counts, because other work on the machine only lowers a rate. A square product
-    is not an upper bound: on some CPUs a library multiplies other shapes faster.
-    """
-    hidden, wide = config.hidden_size, config.intermediate_size
-    masked = max(1, round(0.15 * tokens))
-
-    shapes = [
-        (tokens, hidden, hidden),
-        (tokens, hidden, wide),
-        (tokens, wide, hidden),
-        (masked, hidden, config.vocab_size),  # the head
-        (wide, tokens, hidden),  # a gradient of weights
-    ]
-    return max(matmul_rate(device, dtype), *(_benchmark_matmul(device, dtype, shape) for shape in shapes))
-
-
-def _benchmark_matmul(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]) -> float:
-    """Measure the FLOP/s of the fastest round of products (rows, inner) · (inner, columns)."""
-    rows, inner, columns = shape
     # Random numbers, because some GPUs multiply constants faster; from a generator of their own, so that a run draws
     # the same numbers with and without this measurement.
     generator = torch.Generator(device).manual_seed(0)
-    left = torch.empty((rows, inner), device=device, dtype=dtype).uniform_(-1, 1, generator=generator)
-    right = torch.empty((inner, columns), device=device, dtype=dtype).uniform_(-1, 1, generator=generator)
-
+    left, right = (
+        torch.empty((side, side), device=device, dtype=dtype).uniform_(-1, 1, generator=generator) for _ in range(2)
+    )
     timer = Timer("left @ right", globals={"left": left, "right": right}, num_threads=torch.get_num_threads())
-    measured = timer.blocked_autorange(min_run_time=0.1)
-    return 2.0 * rows * inner * columns / min(measured.times)
+    return 2.0 * side**3 / min(timer.blocked_autorange(min_run_time=0.1).times)

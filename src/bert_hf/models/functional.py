@@ -17,9 +17,6 @@ from torch.nn import functional as F
 
 IGNORE_INDEX = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 
-# A dropout probability so small that nothing is dropped, although its kernels run: to compare with results without it
-DROP_NOTHING = 2.0**-30
-
 _CACHED_SCORES = 1 << 18  # logits that a CPU turns into probabilities at a time: 1 MiB of fp32
 _ROW_MULTIPLE = 10  # in bf16 a CPU fills up the rows of logits to a multiple of this
 
@@ -47,11 +44,6 @@ def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 def keep_scale(p: float) -> float:
     """Return 1 / share of values that `keep_mask` keeps, exactly."""
     return 65536 / (32768 - _threshold(p))
-
-
-def torch_dropout_p(p: float) -> float:
-    """Return the probability for PyTorch's own dropout, which may drop a value at `DROP_NOTHING`, but not at 0."""
-    return 0.0 if p <= DROP_NOTHING else p
 
 
 class _DropoutAdd(Function):
@@ -84,7 +76,7 @@ class DropoutAdd(nn.Dropout):
         elif input.dim() == 2 and input.device.type == "cpu" and self.p < 1 and not torch.compiler.is_compiling():
             return _DropoutAdd.apply(input, residual, self.p)
         else:
-            dropped = F.dropout(input, torch_dropout_p(self.p))
+            dropped = F.dropout(input, self.p)
 
         return dropped if residual is None else dropped + residual
 

@@ -106,43 +106,23 @@ def find_tokenizer(where: str | Path) -> Path:
 
 
 def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
-    """Return a local folder, or the one in the Hub's cache with the files of these names, all of one commit.
-
-    If the Hub does not answer one request, only the cache is searched: huggingface_hub would ask six times.
-    """
+    """Return a local folder, or the one in the Hub's cache with the files of these names, all of one commit."""
     if str(where) and Path(where).is_dir():
         return Path(where)
 
-    unreachable = None
     try:
         if os.path.lexists(where):
             raise ValueError("not a folder")
-        huggingface_hub.utils.validate_repo_id(str(where))
-        unreachable = _why_unreachable()
-        options: Any = {"allow_patterns": list(patterns), "local_files_only": unreachable is not None}
-        return Path(huggingface_hub.snapshot_download(str(where), **options))
+        return Path(huggingface_hub.snapshot_download(str(where), allow_patterns=list(patterns)))
     except HFValidationError:
         reason = "no such folder"
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
-        reason = f"not in the cache, and the Hub is unreachable ({unreachable})" if unreachable else _reason(error)
+        reason = _reason(error)
 
     remedy = "check the path or id"
     if thing == "tokenizer":
         remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     raise InputError(f"cannot load a {thing}: {reason}", where=where, remedy=remedy)
-
-
-def _why_unreachable() -> str | None:
-    """Return why the Hub does not answer a single request; None if it answers, with any status."""
-    if huggingface_hub.constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    try:
-        huggingface_hub.get_session().head(
-            huggingface_hub.constants.ENDPOINT, timeout=huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT
-        )
-    except Exception as error:  # by version httpx's or httpx2's, or an OSError
-        return _reason(error)
-    return None
 
 
 def _reason(error: Exception) -> str:

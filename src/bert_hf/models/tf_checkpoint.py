@@ -20,12 +20,11 @@ from transformers import (
 )
 
 from bert_hf.config.checkpoint_arguments import ConversionArguments
-from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text, write_durably
+from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
 
-GELUS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}  # the 2018 code computes the second
 # Part of a name in TensorFlow → in transformers; where they stand, they are all of a name between two slashes
 _PARTS = (
     (r"/layer_(\d+)/", r"/layer/\1/"),
@@ -69,32 +68,15 @@ def find_prefix(where: str | Path) -> Path:
     return prefixes[0]
 
 
-def read_tf_config(path: Path, gelu: str) -> BertConfig:
-    """Return the configuration in a `bert_config.json`, without the keys that only TensorFlow's code knows."""
+def read_tf_config(path: Path) -> BertConfig:
+    """Return the configuration in a `bert_config.json`, without the keys that only TensorFlow's code knows.
+
+    Its GELU is computed by erf, as in all published conversions; by tanh, as in the 2018 code, it differs by at most
+    0.0005 per unit.
+    """
     values = parse_json(read_input_text(path), path, "copy the file again")
     known = BertConfig().to_dict()
-    config = {key: value for key, value in values.items() if key in known}
-    if config.get("hidden_act", "gelu") == "gelu":
-        config["hidden_act"] = GELUS[gelu]
-    return BertConfig(**config)
-
-
-def write_card(folder: Path, prefix: Path, gelu: str) -> None:
-    """Write README.md: where the weights come from, and with which activation they are computed."""
-    text = f"""---
-library_name: transformers
-tags: [bert]
----
-
-# {folder.name}
-
-Converted from the TensorFlow checkpoint `{prefix.parent.name}/{prefix.name}` of
-[google-research/bert](https://github.com/google-research/bert), in float32, without the optimizer's state.
-
-The activation is GELU in its {gelu} form (`hidden_act: {GELUS[gelu]}`). The code of 2018 computes the tanh form;
-published conversions use erf. The two differ by at most 0.0005 per unit.
-"""
-    write_durably(folder / "README.md", text)
+    return BertConfig(**{key: value for key, value in values.items() if key in known})
 
 
 # ---- weights

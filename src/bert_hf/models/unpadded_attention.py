@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from bert_hf.models.functional import keep_mask, keep_scale, torch_dropout_p
+from bert_hf.models.functional import keep_mask, keep_scale
 from bert_hf.models.unpadded_batch import UnpaddedBatch
 
 _CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB of fp32, about the cache of a core
@@ -240,7 +240,6 @@ def _attend_varlen(
     longest = batch.max_seqlen
     # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)
     most_queries = longest + int(selected_queries)
-    dropout = torch_dropout_p(dropout)
 
     if _supports_flash(query):
         # The operator below `torch.nn.attention.varlen.varlen_attn`, which has no dropout

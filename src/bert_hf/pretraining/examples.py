@@ -1,7 +1,6 @@
 """Makes the examples of a pre-training run, and measures the baselines on its held-out ones."""
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -26,22 +25,12 @@ def training_examples(
     )
 
 
-def held_out_examples(
-    held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
-) -> tuple[PreTrainingExamples, PreTrainingExamples | None]:
-    """Return the fixed examples that are evaluated: of `max_seq_length`, and of the run's longer length if it has one.
-
-    Both have about as many tokens. A length that gets no step of the run is not evaluated.
-    """
-    usual = example_args.max_seq_length
-    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}
-    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
-
-    longest = phases[-1].max_seq_length
-    if longest == usual:
-        return evaluation, None
-    limit = max(1, example_args.max_eval_samples * usual // longest)
-    return evaluation, PreTrainingExamples(held_out, (Phase(longest, None),), limit=limit, **fixed)
+def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTrainingExamples:
+    """Return the fixed examples that are evaluated, of `max_seq_length`."""
+    return PreTrainingExamples(
+        held_out, (Phase(example_args.max_seq_length, None),), limit=example_args.max_eval_samples, seed=0,
+        fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pairs(),
+    )  # fmt: skip
 
 
 def pretraining_baselines(
@@ -61,27 +50,3 @@ def pretraining_baselines(
         result[f"majority_{name}_accuracy"] = max(share, 1 - share)
         result[f"{name}_pairs"] = len(features)
     return result
-
-
-def perplexity(
-    metrics: dict[str, float], examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, float]:
-    """Return the held-out MLM loss as a perplexity, and in bits per character, which depend on no vocabulary.
-
-        eval_mlm_perplexity = exp(loss)
-        eval_bits_per_character = loss / ln 2 × tokens / characters
-
-    Tokens and characters are counted in the held-out text (its first window, where it has several). Characters are
-    counted in its tokens, so after normalization and without white space; an unknown token is one character.
-
-    It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
-    makes the pieces of small vocabularies easier.
-    """
-    pieces = [str(tokenizer.decode([token])) for token in range(id_count(tokenizer))]
-    lengths = np.array([len(piece.strip().removeprefix("##")) for piece in pieces])
-    lengths[tokenizer.unk_token_id] = 1
-    counts = examples.corpus.unigram_counts(len(pieces))
-
-    loss = metrics["eval_mlm_loss"]
-    bits = loss / np.log(2) * counts.sum() / (counts @ lengths)
-    return {"eval_mlm_perplexity": float(np.exp(loss)), "eval_bits_per_character": float(bits)}

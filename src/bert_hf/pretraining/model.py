@@ -7,8 +7,7 @@ from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.console import logger
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import check_tokenizer, id_count
-from bert_hf.errors import InputError, first_line
-from bert_hf.models.config_file import config_from_json, config_of_checkpoint
+from bert_hf.models.config_file import config_errors, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import check_positions, extend_embeddings, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 
@@ -42,7 +41,6 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         where,
         heads=("cls.", "bert.pooler."),
         dtype=torch.float32,
-        attn_implementation=model_args.attn_implementation,
         **model_args.dropouts(),
     )
 
@@ -59,11 +57,8 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
     config = config_from_json(model_args.config_name, vocab_size=len(tokenizer), **model_args.dropouts())
     config.update({"pad_token_id": tokenizer.pad_token_id})
-    config._attn_implementation = model_args.attn_implementation
-    try:
+    with config_errors(str(model_args.config_name), "fix the file"):
         model = BertForPreTraining(config)
-    except (ImportError, ValueError) as error:  # a kernel that is not installed
-        raise InputError(first_line(error), where="--attn_implementation", remedy="choose another one") from None
 
     if model_args.position_initializer == "sinusoidal":
         model.config.position_initializer = model_args.position_initializer  # part of the run's identity

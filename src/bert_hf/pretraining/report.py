@@ -16,7 +16,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import backend
 from bert_hf.models.modeling_bert import BertForPreTraining
-from bert_hf.pretraining.examples import perplexity, pretraining_baselines
+from bert_hf.pretraining.examples import pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
@@ -106,12 +106,12 @@ class PreTrainingReport(TrainerCallback):
             trainer,
             trained,
             card=card,
-            metrics={"eval": after | perplexity(after, trainer.eval_dataset, tokenizer)},
+            metrics={"eval": after},
             baselines=self.baselines,
         )
 
         if args.process_index == 0:
-            report_heldout("after", after, self.baselines, trainer.long_eval_dataset)
+            report_heldout("after", after, self.baselines)
             print(trained_line(trainer.state.global_step, trained))
             print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
             print(f"next: {next_command('demo', self.run.folder)}", flush=True)
@@ -122,16 +122,12 @@ def evaluate_only(
     args: PreTrainingArguments,
     collator: DataCollatorForPreTraining,
     evaluation: PreTrainingExamples,
-    long: PreTrainingExamples | None,
 ) -> None:
     """Evaluate a checkpoint on the held-out text without training; save and print its metrics."""
     run = evaluation_run(args)
-    trainer = PreTrainer(
-        model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer, long_eval_dataset=long
-    )
+    trainer = PreTrainer(model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer)
 
     metrics = trainer.evaluate()
-    metrics |= perplexity(metrics, evaluation, collator.tokenizer)
     with run.writing(public=True):
         trainer.save_metrics("eval", metrics, combined=False)
     logger.info(f"held out: {format_metrics(metrics)}")
@@ -155,16 +151,12 @@ def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokeniz
     return sentences
 
 
-def report_heldout(when: str, metrics: dict, baselines: dict, long: PreTrainingExamples | None = None) -> None:
+def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
     """Print held-out metrics "before" or "after" next to the baselines', and a warning if nothing was learned."""
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)
     logger.info(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}")
-
-    if long is not None:
-        tokens = long.phases[0].max_seq_length
-        logger.info(f"held out, {tokens} tokens: MLM loss {metrics['eval_long_mlm_loss']:.3f}")
 
     if when == "after" and not loss < unigram:  # NaN as well
         logger.info(

@@ -16,8 +16,6 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, toke
 from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions
 from bert_hf.pretraining.model import planned_config
-from bert_hf.training.checkpoints.trainer_state import layout
-from bert_hf.training.distributed import agree
 from bert_hf.training.evaluate_only import evaluated_checkpoint, use_trained_options
 from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
@@ -53,7 +51,6 @@ def check_pretraining(
         if not args.do_train:
             check_tokenizer(tokenizer, config.vocab_size, name)
         yield f"tokenizer: {len(tokenizer):,} tokens"
-    agree(layout(args), "install the same versions on all hosts", args.ddp_timeout)
 
 
 # ---- identity

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -23,8 +24,10 @@ from bert_hf.pretraining.model import make_model, planned_config
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training import preemption
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.run import choose_precision, recorded_by_this_run
+from bert_hf.training.identity import differences
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
+from bert_hf.training.output_folder import folder_of
+from bert_hf.training.run import recorded
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
@@ -44,10 +47,10 @@ class StepBudget:
     def resolve(self) -> tuple[Phase, ...]:
         """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
         args = self.args
-        choose_precision(args, planned_config(self.model_args).hidden_size)  # first, because it decides the speed
+        resolve_precision(args, planned_config(self.model_args).hidden_size)  # first, because it decides the speed
 
         if not args.do_train:
-            args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
+            args.max_steps = 1  # it has no effect
         elif args.max_hours is not None:
             recorded = self._recorded_steps()
             args.max_steps = self.planned_steps() if recorded is None else recorded
@@ -73,27 +76,29 @@ class StepBudget:
 
     def _recorded_steps(self) -> int | None:
         """Return the steps of the run in the output folder, if it was planned for the same hours and work."""
-        identity = rank0_value(recorded_by_this_run(self.args))
-        if not identity or identity.get("max_hours") != self.args.max_hours:
-            return None
-
-        config = planned_config(self.model_args)
+        args, config = self.args, planned_config(self.model_args)
+        identity = rank0_value(recorded(folder_of(args))) or {}
+        present = {
+            "max_hours": args.max_hours,
+            "seed": args.seed,
+            "global_batch": global_batch_size(args),
+            "optimizer": optimizer_identity(args),
+            "examples": asdict(self.example_args),
+        }
         shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-        same_model = all(identity["model"].get(name) == getattr(config, name) for name in shape)
-        same_examples = identity["examples"] == json.loads(json.dumps(asdict(self.example_args)))
-        return identity["schedule"]["max_steps"] if same_model and same_examples else None
+        same_model = all(identity.get("model", {}).get(name) == getattr(config, name) for name in shape)
+        same = same_model and not differences(identity, json.loads(json.dumps(present)))
+        return identity["schedule"]["max_steps"] if same else None
 
     def planned_steps(self) -> int:
         """Return how many steps fit into --max_hours, by the speed at each length."""
         args, example_args = self.args, self.example_args
 
-        # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples,
-        # which are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
+        # Seconds of a step and of an evaluation, which is a third of a step per example
         measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
         step = sum(share * measured[length] for length, share in example_args.lengths())
-        longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
         per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
-        evaluation = (1 + longer) * per_example * example_args.max_eval_samples
+        evaluation = per_example * example_args.max_eval_samples
 
         # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
         per_step = step * _SAVING

@@ -12,7 +12,7 @@ class Throughput:
 
     Args:
         ranks: number of devices that the FLOPs are spread over.
-        measure_peak: returns the FLOP/s that one device reaches in products of the run's shapes.
+        measure_peak: returns the FLOP/s that one device reaches in a matrix product.
     """
 
     def __init__(self, ranks: int, measure_peak: Callable[[], float]):

@@ -22,8 +22,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
-from bert_hf.models.fast_path_check import FastPathCheck
-from bert_hf.models.flops import model_matmul_rate, training_flops
+from bert_hf.models import flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.pretraining.losses import (
@@ -54,10 +53,6 @@ class PreTrainer(ResumableTrainer):
     Takes what `Trainer` takes. With `PreTrainingExamples` the run is one sequence of numbered examples, which resumes
     at any position without reading the skipped ones; with any other dataset and collator it works as `Trainer` does.
 
-    `long_eval_dataset` is evaluated in addition to `eval_dataset` once the run trains at its length, and after it, as
-    `eval_long_mlm_loss`, … The metrics of `eval_dataset` always have their plain names, so `metric_for_best_model`
-    compares the same examples at every step.
-
         >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
         >>> trainer.train()
 
@@ -80,7 +75,6 @@ class PreTrainer(ResumableTrainer):
         data_collator: Any = None,
         train_dataset: Any = None,
         *more: Any,
-        long_eval_dataset: Any = None,
         **named: Any,
     ):
         args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
@@ -91,14 +85,15 @@ class PreTrainer(ResumableTrainer):
         super().__init__(model, args, data_collator, checked, *more, **named)
         self.train_dataset = train_dataset
         self.model_accepts_loss_kwargs = False  # `count_items` counts
-        if compilation is not None and isinstance(self.network, BertForPreTraining):
-            self.network.compile_layers(**compilation)
+        if isinstance(self.network, BertForPreTraining):
+            self.network.fast_path = self.network.fast_path and getattr(self.args, "fast_path", True)
+            if compilation is not None:
+                self.network.compile_layers(**compilation)
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
             self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
-        self.long_eval_dataset = long_eval_dataset
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
@@ -108,12 +103,7 @@ class PreTrainer(ResumableTrainer):
         # On the device, so that adding to them does not wait for it.
         self._log_sums = torch.zeros(8, dtype=sum_dtype(self.args.device), device=self.args.device)
 
-        # Collaborators
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
-        self._fast_path = FastPathCheck(
-            getattr(self.args, "fast_path", "auto"), self._losses_to_compare, self._ranks.gather,
-            half=self.accelerator.mixed_precision != "no",
-        )  # fmt: skip
 
     def _resolve_options(self) -> None:
         """Reject options without effect here, and set options that follow from the dataset."""
@@ -208,8 +198,6 @@ class PreTrainer(ResumableTrainer):
         """
         run_piece = functools.partial(super().training_step, model)
         pieces = self._split(inputs)
-        if self._fast_path.is_due:
-            self._fast_path.choose(self.network, self.on_device(pieces[0]))
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -269,11 +257,6 @@ class PreTrainer(ResumableTrainer):
         outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
-    def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
-        """Compute losses as a step does, for the check of the fast path; nothing is counted."""
-        with self.compute_loss_context_manager(), self.accelerator.autocast():
-            return self._forward_losses(model, with_masked_positions(inputs))
-
     @torch.no_grad()
     def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses]) -> None:
         """Add losses, correct predictions and lengths of a micro-batch to the next line of the log."""
@@ -286,33 +269,7 @@ class PreTrainer(ResumableTrainer):
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         with self._throughput.paused():
-            # First, but logged last: an evaluation that a signal interrupts has logged nothing
-            long = self._evaluate_long(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
-            metrics = super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
-            if long:
-                self.log(dict(long))
-            return {**metrics, **long}
-
-    def _evaluate_long(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
-        """Evaluate the long held-out examples, where the run has reached their length, or is over.
-
-        A batch has as many tokens as one of the usual examples.
-        """
-        examples = self.long_eval_dataset
-        if examples is None:
-            return {}
-        length = examples.phases[0].max_seq_length
-        if self.is_in_train and self._numbered and length_at(self.train_dataset.phases, self._position) < length:
-            return {}
-
-        usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
-        batch_size = max(1, self.args.per_device_eval_batch_size * usual // length)
-        # Trainer would keep a loader with persistent workers for the usual examples
-        changes = {"per_device_eval_batch_size": batch_size, "dataloader_persistent_workers": False}
-        with replaced_attributes(self.args, **changes):
-            loader = self.get_eval_dataloader(examples)
-            metrics = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_long").metrics or {}
-        return {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))}
+            return super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
@@ -321,8 +278,6 @@ class PreTrainer(ResumableTrainer):
         Per example, so that the rows that accelerate repeats to fill the last batch of several ranks can be dropped.
         """
         inputs = with_masked_positions(self.on_device(inputs))
-        if self._fast_path.is_due:
-            self._fast_path.choose(self.network, inputs)
         with self.compute_loss_context_manager():
             tasks = by_task(inputs, self._forward_losses(model, inputs))
 
@@ -366,21 +321,18 @@ class PreTrainer(ResumableTrainer):
 
         metrics = self._means(sums)
         del metrics["loss"]
-        flops = training_flops(self.model.config, tokens, squares, masked=sums[1])
-        self.current_flos += flops / self.args.world_size
-        return {**metrics, **self._throughput.end_line(tokens, flops)}
+        operations = flops.training_flops(self.model.config, tokens, squares, masked=sums[1])
+        self.current_flos += operations / self.args.world_size
+        return {**metrics, **self._throughput.end_line(tokens, operations)}
 
     def floating_point_ops(self, inputs: dict) -> int:
         return 0  # computed from the sums for each line of the log; the stock method visits all modules every step
 
     def _measure_peak_flops(self) -> float:
-        """Measure the FLOP/s of this rank's device in products of this run's precision and shapes."""
+        """Measure the FLOP/s of this rank's device in the precision of the run."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
         dtype = precision.get(str(self.accelerator.mixed_precision)) or next(self.model.parameters()).dtype
-        longest = self.model.config.max_position_embeddings
-        length = self.train_dataset.phases[0].max_seq_length if self._numbered else longest
-        tokens = self.args.per_device_train_batch_size * length
-        return model_matmul_rate(self.args.device, dtype, self.model.config, tokens)
+        return flops.matmul_rate(self.args.device, dtype)
 
     # ---- checkpoints
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch.distributed as dist
+
 from bert_hf.config.hardware import was_launched
 from bert_hf.config.package_files import COMMAND_VARIABLE
 from bert_hf.errors import InputError, one_line_errors
@@ -29,6 +31,8 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
                 return one_line_errors(explain_start()(main))(*args, **kwargs)
         finally:
             release_lock()
+            if dist.is_initialized() and dist.get_backend() == "gloo":  # its threads may abort a process that exits
+                dist.destroy_process_group()
 
     return one_line_errors(guarded)
 

@@ -1,9 +1,7 @@
 """Agreement between ranks (values, errors, the start of a run), and the seed of each rank."""
 
-import contextlib
 import datetime
-import os
-import socket
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -16,17 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainingArguments
 
 from bert_hf.config.hardware import engine, shards_weights
-from bert_hf.config.training_arguments import RunArguments
-from bert_hf.errors import (
-    BAD_INPUT,
-    UNAVAILABLE,
-    InputError,
-    RunInterrupted,
-    error_line,
-    is_first_of_host,
-    print_error,
-)
-from bert_hf.training.identity import describe, differences
+from bert_hf.errors import BAD_INPUT, UNAVAILABLE, InputError, RunInterrupted, error_line
 from bert_hf.training.patching import replaced_attributes
 
 T = TypeVar("T")
@@ -89,7 +77,6 @@ class Ranks:
     def __init__(self, rank: int, count: int, timeout_seconds: float = 600):
         self.rank = rank
         self.count = count
-        self.timeout_seconds = timeout_seconds
         timeout = datetime.timedelta(seconds=timeout_seconds)
         self._group = dist.new_group(backend="gloo", timeout=timeout) if count > 1 else None
 
@@ -122,93 +109,42 @@ class Ranks:
         dist.all_gather_object(values, mine, group=self._group)
         return values
 
-    def agree(self, value: Any = None, *, error: BaseException | None = None, remedy: str | None = None) -> list:
-        """Return the values of all ranks. An error of one ends all: the first rank of each host prints it.
-
-        Args:
-            remedy: what to do if the values differ; None: they may.
-        """
-        if error is not None and self.count == 1:
-            raise error
-        line = None if error is None else error_line(error) or repr(error)
-        code = getattr(error, "code", BAD_INPUT if error is None or error_line(error) else UNAVAILABLE)
-        outcomes = self.gather((socket.gethostname(), value, line, code))
-
-        lines = _error_lines(outcomes, remedy)
-        if not lines:
-            return [each for _, each, _, _ in outcomes]
-
-        code = max(code for _, _, _, code in outcomes)
-        if is_first_of_host():
-            for line in lines:
-                print_error(line, code, restart=code == UNAVAILABLE)
-        self.gather(None)  # all have printed before one ends: its launcher then stops the others
-        if error is not None and error_line(error) is None:
-            raise error  # with its traceback
-        raise RunInterrupted(lines[0], code, report=False)
-
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
         """Run `action` on all ranks and return the results of all; raise on all if it fails on one."""
+        if self.count == 1:
+            return [action()]
+        value = failure = bug = None
         try:
             value = action()
         except (Exception, RunInterrupted) as error:
-            return self.agree(error=error)
-        return self.agree(value)
+            line = error_line(error)
+            failure = line or repr(error), getattr(error, "code", BAD_INPUT if line else UNAVAILABLE)
+            bug = None if line else error
+
+        outcomes = self.gather((value, failure))
+        failures = {rank: failure for rank, (_, failure) in enumerate(outcomes) if failure}
+        if not failures:
+            return [each for each, _ in outcomes]
+        if failure and bug:
+            raise bug  # with its traceback
+        rank, (line, code) = next(iter(failures.items()))
+        raise RunInterrupted(line if len(failures) == self.count else f"rank {rank}: {line}", code)
 
 
-def _error_lines(outcomes: list[tuple], remedy: str | None) -> list[str]:
-    """Return one line for each error and host; host and rank are left out where all ranks have failed."""
-    lines: dict[tuple[str, str], str] = {}
-    _, first_value, first_line, _ = outcomes[0]
-    for rank, (host, value, line, _) in enumerate(outcomes):
-        if remedy and line is None and first_line is None:
-            changed = differences(first_value, value, was="rank 0 has")
-            line = f"{describe(changed)}; {remedy}" if changed else None
-        if line is not None:
-            lines.setdefault((host, line), f"{host}, rank {rank}: {line}")
-
-    if all(line for _, _, line, _ in outcomes):
-        return list({line: None for _, line in lines})
-    return list(lines.values())
+# ---- the start of a run
 
 
-# ---- the start of a run: until it is over, ranks call each other only by `agree`, so one that fails joins the next
+@functools.cache
+def _all_ranks() -> Ranks:
+    return Ranks(dist.get_rank(), dist.get_world_size())
 
-_start: Ranks | None = None
-_start_is_over = False
 
-
-def agree(value: Any = None, remedy: str | None = None, timeout: float = 600, error: Exception | None = None) -> list:
-    """Call `Ranks.agree` in the start of a run; the first call sets the timeout (seconds) of all."""
-    global _start
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return [value]
-    # At least as long as a rank waits for the output folder
-    _start = _start or Ranks(dist.get_rank(), dist.get_world_size(), max(timeout, 90))
-    try:
-        return _start.agree(value, error=error, remedy=remedy)
-    except RunInterrupted:
-        dist.destroy_process_group()  # threads of gloo that still run at the exit may abort the process
-        raise
+def gather(value: Any) -> list:
+    """Return the values of all ranks, in the order of ranks. Called by all of them."""
+    ranks = dist.is_initialized() and dist.get_world_size() > 1
+    return _all_ranks().gather(value) if ranks else [value]
 
 
 def rank0_value(value: Any) -> Any:
     """Return the value of rank 0, on all ranks."""
-    return agree(value)[0]
-
-
-def end_start() -> None:
-    """Agree for the last time in a start: from here on ranks call each other in training."""
-    global _start_is_over
-    agree()
-    _start_is_over = _start is not None
-
-
-def fail_on_all_ranks(error: Exception) -> None:
-    """Report an error in the start of a run on every host, and end all ranks."""
-    if _start_is_over or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return
-    with contextlib.suppress(RuntimeError):  # the others do not come
-        if not dist.is_initialized():
-            RunArguments()  # the error is one of the options: joins the others as theirs have done
-        agree(error=error)
+    return gather(value)[0]

@@ -7,7 +7,6 @@ from typing import Any
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
-from bert_hf.training.distributed import end_start
 from bert_hf.training.identity import weights_checksum
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.run import Run
@@ -18,7 +17,6 @@ def evaluation_run(args: RunArguments) -> Run:
     args.push_to_hub = False
     folder = folder_of(args)
     folder.mkdir(parents=True, exist_ok=True)
-    end_start()
     run = Run.read(folder) or Run(folder, {}, writes=False)
     run.writes = run.writes and args.process_index == 0
     return run

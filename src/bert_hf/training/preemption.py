@@ -9,7 +9,6 @@ Hangs are left to the engine: torch's timeouts (`--ddp_timeout`), torchelastic, 
 import contextlib
 import ctypes
 import os
-import select
 import signal
 import sys
 import threading
@@ -27,13 +26,10 @@ from bert_hf.errors import (
     RunInterrupted,
     error_line,
     first_line,
-    is_first_of_host,
-    print_error,
 )
-from bert_hf.training.distributed import Ranks, fail_on_all_ranks
+from bert_hf.training.distributed import Ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-_PATIENCE = 3.0  # seconds within which Python has to handle a signal
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _requested_by: str | None = None  # the signal that asked this process to end
@@ -62,18 +58,10 @@ def handle_signals() -> Iterator[None]:
     handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _on_signal) for number in handled}
 
-    # The kernel's handler writes a signal's number into a pipe at once; Python's waits for the end of a call of torch
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    threading.Thread(target=_watch_signals, args=(reader,), daemon=True).start()
-    wakeup = signal.set_wakeup_fd(writer)
-
     try:
         _report_launcher_death()
         yield
     finally:
-        signal.set_wakeup_fd(wakeup)
-        os.close(writer)
         for number, handler in before.items():
             signal.signal(number, handler)
         _requested_by = _parent = None
@@ -91,35 +79,13 @@ def _on_signal(number: int, frame) -> None:
         _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         raise RunInterrupted(
-            f"{_requested_by} outside training; the same command resumes from the newest checkpoint",
-            STOPPED,
-            restart=True,  # torchelastic ends the other ranks by a signal
+            f"{_requested_by} outside training; the same command resumes from the newest checkpoint", STOPPED
         )
 
 
-def _watch_signals(reader: int) -> None:
-    """End the process where Python cannot handle a signal, because a call in the start waits for other ranks."""
-    with open(reader, "rb", buffering=0) as pipe:
-        while number := pipe.read(1):
-            command_goes_on = not select.select([pipe], [], [], _PATIENCE)[0]  # its end closes the pipe
-            if command_goes_on and number[0] in _SIGNALS and _requested_by is None and not _deferred:
-                if is_first_of_host():
-                    name = signal.Signals(number[0]).name
-                    print_error(f"{name} outside training; start the same command again", STOPPED, restart=True)
-                os._exit(STOPPED)
-
-
-# A forked worker shares the pipe; the signal that ends it must not end this process
-os.register_at_fork(after_in_child=lambda: _parent is None or signal.set_wakeup_fd(-1))
-
-
 def _report_launcher_death() -> None:
-    if sys.platform != "linux" or not was_launched():
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    with contextlib.suppress(OSError):  # it may have died before that call: then our parent is process 1
-        if os.getppid() == 1 and b"accelerate" not in Path("/proc/1/cmdline").read_bytes():
-            raise RunInterrupted("launcher exited; the same command resumes from the newest checkpoint", STOPPED)
+    if sys.platform == "linux" and was_launched():
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def shutdown_requested() -> str | None:
@@ -185,15 +151,13 @@ def interruption(step: int, folder: Path) -> RunInterrupted:
 
 @contextlib.contextmanager
 def explain_start() -> Iterator[None]:
-    """Context manager of a command: in the start of a run, every host reports an error or the loss of a rank."""
+    """Context manager of a command: turn the loss of another rank in the start of a run into `RunInterrupted`."""
     try:
         yield
     except Exception as error:
         if "WORLD_SIZE" in os.environ and _is_lost_connection(error):
             text = f"lost another rank in the start ({first_line(error)[:200]}); start the same command again"
             raise RunInterrupted(text, UNAVAILABLE) from None
-        if not _deferred:
-            fail_on_all_ranks(error)
         raise
 
 

@@ -32,15 +32,14 @@ import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported, resolve_by_width
 from bert_hf.console import logger
-from bert_hf.data.examples.samplers import LengthGroups, set_epoch
+from bert_hf.data.examples.samplers import set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
-from bert_hf.training.checkpoints.checkpoint_files import Part, RunCheckpoints, write_now
+from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
 from bert_hf.training.distributed import (
     Ranks,
     arrange_buckets,
@@ -220,7 +219,6 @@ class ResumableTrainer(Trainer):
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keep the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
         self._finite.settle()
-        self._checkpoints.finish()
         self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds this rank's only
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
@@ -284,9 +282,7 @@ class ResumableTrainer(Trainer):
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
-        shutdown, save, out_of_time, save_failed = map(bool, self._agreement())
-        if save_failed:
-            self._checkpoints.finish()
+        shutdown, save, out_of_time = map(bool, self._agreement())
         if out_of_time and not self.control.should_training_stop:
             done, planned = self.state.global_step, self.state.max_steps
             logger.info(
@@ -317,18 +313,17 @@ class ResumableTrainer(Trainer):
             self._save_and_end(trial)
 
     def _requests(self) -> tuple[bool, ...]:
-        """Return what this rank asks of all: stop (signal), save, stop (time is over), stop (a save failed)."""
+        """Return what this rank asks of all: stop (signal), save, stop (time is over)."""
         minutes = getattr(self.args, "save_minutes", 0)
         waited = (time.monotonic() - self._saved_at) / 60
         save = bool(minutes) and waited >= minutes
         asked = preemption.shutdown_requested() is not None
-        return asked, save, self._time_limit.is_over(), self._checkpoints.failed()
+        return asked, save, self._time_limit.is_over()
 
     def _save_and_end(self, trial) -> NoReturn:
         """End the run because a signal asked one of the ranks to. Called by all of them."""
         if not self._is_saved():
             self._save_checkpoint(self.model_wrapped, trial)
-        self._checkpoints.finish()
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def _is_saved(self) -> bool:
@@ -367,32 +362,24 @@ class ResumableTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save weights, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
-        write_now(self._model_files(), Path(output_dir or self.args.output_dir))
+        self._save_model(Path(output_dir or self.args.output_dir), self._gather_weights())
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
-    def _model_files(self) -> trainer_state.ModelFiles:
-        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        return trainer_state.ModelFiles(self.network, tokenizer, self.state.global_step, self._gather_weights)
+    def _save_model(self, folder: Path, weights: dict[str, Tensor]) -> None:
+        if self.args.should_save:
+            tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+            trainer_state.save_model(self.network, weights, tokenizer, folder, self.state.global_step)
 
-    def _gather_weights(self) -> dict[str, Tensor] | None:
-        """Return all weights in fp32, gathered by all ranks if they are sharded; None on ranks that save nothing."""
-        weights: Any
+    def _gather_weights(self) -> Any:
+        """Return all weights in fp32 on rank 0, gathered by all ranks if they are sharded."""
         if self.is_deepspeed_enabled:  # the stock method saves the 16-bit copies that it computes with
-            weights = trainer_state.fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
-        elif self.is_fsdp_enabled:
-            weights = self.accelerator.get_state_dict(self.model)
-        else:
-            weights = self.network.state_dict()
-        return weights if self.args.should_save else None
+            return trainer_state.fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
+        return self.accelerator.get_state_dict(self.model) if self.is_fsdp_enabled else self.network.state_dict()
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        """Copy the parts of a checkpoint; a thread writes them while training continues.
-
-        DeepSpeed writes its state itself, and a callback with `on_save` may read the checkpoint: then all wait.
-        """
+        """Write a checkpoint: rank 0 what was gathered from all ranks, and DeepSpeed its own files."""
         self._finite.settle()
-        self._checkpoints.finish()  # the one before
         self.store_flos()
 
         run = Path(self._get_output_dir(trial))
@@ -400,37 +387,39 @@ class ResumableTrainer(Trainer):
         best = run / f"checkpoint-{self.state.best_global_step}"
         if best == final or best.is_dir():
             self.state.best_model_checkpoint = str(best)
+        weights, states = self._gather_weights(), self._gather_states()
 
-        callbacks = self.callback_handler.callbacks
-        is_read = any(type(each).on_save is not TrainerCallback.on_save for each in callbacks)
-        wait = is_read or self.is_deepspeed_enabled
+        def write_files(folder: Path) -> None:
+            self._save_model(folder, weights)
+            if self.args.should_save:
+                trainer_state.save_progress(self, folder)
+                for name, state in states.items():
+                    trainer_state.save_state(state, folder / name)
+            if self.is_deepspeed_enabled:
+                self.model_wrapped.save_checkpoint(str(folder))
+
         facts = {"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts}
         keep, spared = self.args.save_total_limit, self.state.best_model_checkpoint
-        self._checkpoints.write(final, self._checkpoint_parts(), facts, keep, spared, wait)
-
+        self._checkpoints.write(final, write_files, facts, keep, spared)
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _checkpoint_parts(self) -> list[Part]:
-        """Return the parts of a checkpoint, the same ones on every rank: some gather their contents from all."""
-        parts: list[Part] = [self._model_files(), trainer_state.ProgressFile(self)]
-        states = {trainer_state.SCHEDULER: self.lr_scheduler.state_dict}
-        if self.is_deepspeed_enabled:
-            parts.append(trainer_state.EngineFiles(self.model_wrapped))
-        else:
+    def _gather_states(self) -> dict[str, Any]:
+        """Return the states in a checkpoint by file name, those of all ranks among them."""
+        states = {trainer_state.SCHEDULER: self.lr_scheduler.state_dict()}
+        if not self.is_deepspeed_enabled:
             prepared = self.model, self.optimizer, self.is_fsdp_enabled
-            states[trainer_state.OPTIMIZER] = functools.partial(trainer_state.optimizer_state, *prepared)
+            states[trainer_state.OPTIMIZER] = trainer_state.optimizer_state(*prepared)
         if self.accelerator.scaler is not None:
-            states[trainer_state.SCALER] = self.accelerator.scaler.state_dict
-        parts += [trainer_state.StateFile(name, state, self.args.should_save) for name, state in states.items()]
+            states[trainer_state.SCALER] = self.accelerator.scaler.state_dict()
 
-        own = trainer_state.rank_file("", self.args.process_index)
-        return [*parts, trainer_state.StateFile(own.name, lambda: trainer_state.rank_state(self._running_log()))]
+        ranks = self._ranks.gather(trainer_state.rank_state(self._running_log()))
+        return states | {trainer_state.rank_file("", rank).name: state for rank, state in enumerate(ranks)}
 
     def _running_log(self) -> dict:
         """Return this rank's sums since the last line of the log, and its other entries of the checkpoint."""
         return {
-            "loss": self._tr_loss,
+            "loss": self._tr_loss.cpu(),
             "total": self._total_loss_scalar,
             "logged": self._globalstep_last_logged,
             "hours": self._time_limit.hours_spent(),
@@ -447,7 +436,7 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
-        best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint or "").name)
+        best = self._checkpoints.verified(Path(self.state.best_model_checkpoint or "").name)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:
@@ -480,19 +469,11 @@ class ResumableTrainer(Trainer):
         self._saved_step = state.global_step
         state.compute_steps(self.args, state.max_steps)  # intervals may change; Trainer keeps the old ones
         if state.best_global_step and not state.best_model_checkpoint:  # the run was moved
-            best = self._checkpoints.find(f"checkpoint-{state.best_global_step}")
-            state.best_model_checkpoint = None if best is None else str(best)
+            best = self._checkpoints.folder / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(best) if best.is_dir() else None
         self.control.should_training_stop = log["stops"] or state.global_step >= state.max_steps
 
     # ---- data loaders
-
-    def _get_train_sampler(self, train_dataset=None):
-        """Return the sampler; the stock one by length, which draws from the global generator, is replaced."""
-        sampler = super()._get_train_sampler(train_dataset)
-        if type(sampler) is not LengthGroupedSampler:
-            return sampler
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
 
     def get_train_dataloader(self):
         # A shuffled dataset's order is drawn from the global generator, which differs between ranks

@@ -18,19 +18,17 @@ from transformers.integrations.integration_utils import get_available_reporting_
 
 from bert_hf.config.files import check_writable, read_json_object, write_durably
 from bert_hf.config.hardware import device_name
-from bert_hf.config.precision import precision_name, resolve_precision
+from bert_hf.config.precision import precision_name
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
-from bert_hf.training.distributed import agree, end_start, rank0_value
+from bert_hf.training.distributed import gather, rank0_value
 from bert_hf.training.identity import describe, differences
 from bert_hf.training.optimization.optimizers import (
     check_optimizer,
-    global_batch_size,
-    optimizer_identity,
     option_text,
 )
 from bert_hf.training.optimization.schedules import check_schedule
@@ -41,7 +39,7 @@ from bert_hf.training.publishing.push import push
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 EXAMPLES = "examples.json"  # texts that were held out, for the demo; they are not pushed
-_RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
+_RECORDED = ("identity", "finished", "files")  # attributes of a run that its record has
 _LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
 
 # Options that name inputs
@@ -67,7 +65,6 @@ class Run:
     checkpoint: str | None = None  # the folder to resume from; None at the first step
     finished: bool = False
     files: dict[str, bool] = field(default_factory=dict)  # that it wrote, by name; True for public ones, to be pushed
-    pushed: dict | None = None  # where it was pushed: `to` and `revision` as given
     push_to: str | None = None  # repository on the Hub; None does not push
     writes: bool = True  # on this rank
 
@@ -163,10 +160,8 @@ class Run:
         if not names:
             remedy = "upload the folder with `hf upload`"
             raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
-        to, revision = str(self.push_to), args.hub_revision
-        address = push(self.folder, to, names, private=args.hub_private_repo, revision=revision)
-        logger.info(f"pushed to {address}")
-        self.pushed = {"to": to, "revision": revision}
+        options = {"private": args.hub_private_repo, "revision": args.hub_revision}
+        logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
@@ -218,18 +213,6 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
 
 
-def choose_precision(args: RunArguments, hidden_size: int) -> None:
-    """Set `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
-    identity = recorded_by_this_run(args)
-    if identity is None and (named := requested_checkpoint(args)):
-        identity = recorded(Path(named))
-    before = rank0_value((identity or {}).get("precision"))
-
-    line = resolve_precision(args, hidden_size, before)
-    if line is not None:
-        logger.info(line)
-
-
 def describe_machine(args: TrainingArguments) -> str:
     """Return device, threads and precision of a run, in words."""
     device = device_name(args.device)
@@ -253,23 +236,23 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
         options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
-    agree(identity, remedy="give all hosts the same files and the same command")
+    identities = gather(identity)
+    for rank, other in enumerate(identities):
+        if changed := differences(identities[0], other, was="rank 0 has"):
+            remedy = "give all hosts the same files and the same command"
+            raise InputError(f"rank {rank}: {describe(changed)}", where=folder_of(args), remedy=remedy)
     run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
     run.writes = args.process_index == 0
     if not run.writes and checkpoint_files.wait_for_files(run.folder, [RUN_RECORD]):
         remedy = "give an --output_dir that all hosts share"
         raise InputError("the output folder is not the one that rank 0 writes to", where=run.folder, remedy=remedy)
-    end_start()
     set_seed(args.seed)
 
     if args.push_to_hub:
         args.push_to_hub = False  # Trainer ignores errors and sends too much
         run.push_to = args.hub_model_id or run.folder.name
-        before = run.pushed or {}
-        is_pushed = (before.get("to"), before.get("revision")) == (run.push_to, args.hub_revision)
-        if run.finished and run.writes and not is_pushed:
+        if run.finished and run.writes:
             run.push(args)
-            run.record()
     return run
 
 
@@ -291,7 +274,8 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
             run.remove()
         run = Run(folder, identity)
         run.record()
-        return _at(run, requested, args)
+        run.checkpoint = requested
+        return run
 
     # A complete run
     if run.finished:
@@ -305,7 +289,8 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:
-            return _at(run, requested, args)
+            run.checkpoint = requested
+            return run
 
     check_checkpoint_compatible(json.loads((newest / MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
@@ -347,26 +332,10 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
                 raise InputError(problem, where=f"--{name}", remedy="give another --output_dir")
 
 
-def _best_beside(checkpoint: Path) -> Path | None:
-    """Return the checkpoint of the best model until then, in the same folder."""
-    best = json.loads((checkpoint / "trainer_state.json").read_text()).get("best_global_step")
-    return checkpoint.with_name(f"checkpoint-{best}") if best else None
-
-
 def _verify_with_best(checkpoint: Path) -> None:
     checkpoint_files.verify(checkpoint)
-    if best := _best_beside(checkpoint):
+    if best := checkpoint_files.best_beside(checkpoint):
         checkpoint_files.verify(best)
-
-
-def _at(run: Run, checkpoint: str | None, args: RunArguments) -> Run:
-    """Return the run at a checkpoint of another folder; its best model is copied, until there is a better one."""
-    best = _best_beside(Path(checkpoint)) if checkpoint and args.load_best_model_at_end else None
-    if best is not None and best.is_dir() and not (run.folder / best.name).exists():
-        copied = shutil.copytree(best, run.folder / f"{checkpoint_files.TEMPORARY}{best.name}", dirs_exist_ok=True)
-        copied.rename(run.folder / best.name)
-    run.checkpoint = checkpoint
-    return run
 
 
 def requested_checkpoint(args: TrainingArguments) -> str | None:
@@ -397,20 +366,3 @@ def recorded(folder: Path) -> dict | None:
     """Return the identity of the run in a folder, or of the run that a checkpoint belongs to; None without one."""
     run = Run.read(folder)
     return run.identity if run else (read_json_object(folder / MANIFEST) or {}).get("identity")
-
-
-def recorded_by_this_run(args: RunArguments) -> dict | None:
-    """Return the identity in the output folder, for the precision and number of steps that a resumed run keeps.
-
-    With --overwrite_output_dir the folder may have another run. The whole identity of this one is not known yet, so
-    seed, batch and optimizer are compared.
-    """
-    identity = recorded(folder_of(args))
-    if identity is None or not args.overwrite_output_dir:
-        return identity
-
-    optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
-    now = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
-    recorded_optimizer = identity.get("optimizer") or {}
-    before = {**identity, "optimizer": {name: recorded_optimizer.get(name) for name in optimizer}}
-    return None if differences(before, json.loads(json.dumps(now))) else identity

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from torch.utils.data import Sampler
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 # Purposes of a generator. The purpose is part of its key, so that no two kinds of draws share a stream.
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
@@ -107,38 +105,6 @@ def epochs_done(dataset, position: int) -> float:
     """Return the passes over the text; Trainer's own count restarts when a run does."""
     windows = walk(dataset.phases, dataset.window_length, position)
     return sum(taken / length / dataset.window_count(*place[:2]) for place, taken, length in windows)
-
-
-class LengthGroups(LengthGroupedSampler):
-    """Batches of texts of about one length, in a random order that depends only on (seed, epoch).
-
-    The stock sampler draws from the global generator, whose state is another one when a run is resumed. And it leaves
-    its batches sorted, longest first, 50 at a time: where length tells the class (spam is long), dozens of steps in a
-    row see hardly any row of the other class, and a network may learn nothing (docs/speed.md).
-
-        lengths in the stock order     95 88 | 41 40 | 12 9 | 90 93 | 38 36 | 8 7    (sorted 3 batches at a time)
-        the same batches here          95 88 | 12 9 | 38 36 | 90 93 | 8 7 | 41 40
-
-    The first batch, with the longest text, stays the first: too little memory is noticed at once. A last, incomplete
-    one stays the last.
-    """
-
-    def __init__(self, batch_size: int, lengths: list[int], seed: int):
-        super().__init__(batch_size, lengths=lengths)
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order = np.fromiter(super().__iter__(), np.int64, len(self))
-
-        whole = len(order) // self.batch_size * self.batch_size
-        batches = order[self.batch_size : whole].reshape(-1, self.batch_size)  # a view: what follows permutes `order`
-        batches[:] = batches[torch.randperm(len(batches), generator=self.generator).numpy()]
-        return iter(order.tolist())
 
 
 def set_epoch(batch_sampler: Any, epoch: int) -> None:

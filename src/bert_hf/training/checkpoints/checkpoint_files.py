@@ -5,16 +5,15 @@ it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged lat
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.console import logger
@@ -40,17 +39,6 @@ def _digests(paths: list[Path]) -> list[str]:
         return list(pool.map(file_checksum, paths))
 
 
-def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
-    """Flush files that this rank wrote, and return their entries in the manifest: sizes and checksums."""
-    entries = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(files, _digests(files), strict=True)
-    }
-    for path in files:
-        flush_to_disk(path)
-    return entries
-
-
 def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
     """Wait until files of other ranks are visible; return the names of the files that stay invisible."""
     end = time.monotonic() + VISIBLE_WITHIN
@@ -63,25 +51,23 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
     return missing
 
 
-def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict]) -> None:
-    """Record the files in `temporary`, flush them, and rename it to `final`. Called by one rank, after all wrote.
+def commit(temporary: Path, final: Path, facts: dict) -> None:
+    """Record the files in `temporary`, flush them, and rename it to `final`.
 
     Args:
         facts: step, fingerprints, versions; recorded in the manifest.
-        others: entries of the files that other ranks wrote.
     """
-    if missing := wait_for_files(temporary, others):
-        problem = f"{', '.join(missing)}: written by another rank, but not visible here after {VISIBLE_WITHIN:g} s"
-        raise InputError(problem, where=temporary, remedy="use an --output_dir that all hosts share")
-
-    paths = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
-    own = sorted(path for path in paths if str(path.relative_to(temporary)) not in others)
-    manifest = {**facts, "files": {**_record(temporary, own), **others}}
+    paths = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
+    entries = {
+        str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(paths, _digests(paths), strict=True)
+    }
+    manifest = {**facts, "files": entries}
     write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
 
-    # Flush every folder before the rename
-    for folder in sorted({path.parent for path in paths} | {temporary}):
-        flush_to_disk(folder)
+    # Flush every file and folder before the rename
+    for path in (*paths, *sorted({path.parent for path in paths}), temporary):
+        flush_to_disk(path)
 
     # An older checkpoint of the same step is replaced: `temporary` is complete
     if final.exists():
@@ -204,132 +190,96 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 # ---- the checkpoints of a run, on all of its ranks
 
 
-class Part(Protocol):
-    """A part of a checkpoint, such as the model or the state of the optimizer. All ranks call both methods."""
-
-    def copy(self) -> None:
-        """Copy the present contents to host memory; training waits for it."""
-
-    def write(self, folder: Path) -> None:
-        """Write the copy into a folder; training may have gone on."""
-
-
-def write_now(part: Part, folder: Path) -> None:
-    """Write a part into a folder."""
-    part.copy()
-    part.write(folder)
+def best_beside(checkpoint: Path) -> Path | None:
+    """Return the checkpoint of the best model until then, in the same folder."""
+    best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
+    return checkpoint.with_name(f"checkpoint-{best}") if best else None
 
 
 class RunCheckpoints:
-    """The checkpoints of a run: in its output folder, and the one that it resumed from.
-
-    A thread writes them while training continues. Its errors are raised by `finish`.
-    """
+    """The checkpoints of a run in its output folder."""
 
     def __init__(self, folder: Path, ranks: Ranks):
         self.folder = folder
         self._ranks = ranks
-        self._background = Ranks(ranks.rank, ranks.count, ranks.timeout_seconds)  # of the thread
-        self._thread = ThreadPoolExecutor(1)
-        self._pending: Future | None = None  # the checkpoint that is being written
-        self._writes = ranks.rank == 0  # the files that all ranks share
-        self._resume_dir = folder  # of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
-        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder."""
-        self.finish()  # of an earlier run in this process
+        """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder.
+
+        The best model beside a checkpoint of another folder is copied, until there is a better one.
+        """
         if not resume_from_checkpoint:
             return None
 
         def find() -> Path | None:
             if self._ranks.rank:
                 return None
-            if resume_from_checkpoint is not True:
-                verify_named(Path(resume_from_checkpoint))
-                return Path(resume_from_checkpoint)
-            if (newest := newest_verified(self.folder)) is None:
-                remedy = "start without --resume_from_checkpoint"
-                raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
-            return newest
+            if resume_from_checkpoint is True:
+                chosen = newest_verified(self.folder)
+                if chosen is None:
+                    remedy = "start without --resume_from_checkpoint"
+                    raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
+                return chosen
+
+            chosen = Path(resume_from_checkpoint)
+            verify_named(chosen)
+            best = best_beside(chosen)
+            if best is not None and best.is_dir() and not (self.folder / best.name).exists():
+                copied = shutil.copytree(best, self.folder / f"{TEMPORARY}{best.name}", dirs_exist_ok=True)
+                copied.rename(self.folder / best.name)
+            return chosen
 
         chosen: Any = self._ranks.run_on_all_ranks(find)[0]
-        self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
         return str(chosen)
 
-    def find(self, name: str) -> Path | None:
-        """Find a checkpoint by its name, wherever the run was moved to."""
-        return next((place / name for place in (self.folder, self._resume_dir) if (place / name).is_dir()), None)
-
-    def find_verified(self, name: str) -> Path:
-        """Find a checkpoint and compare its files with the manifest, unless this process has done so before."""
-        folder = self.find(name) or self.folder / name
+    def verified(self, name: str) -> Path:
+        """Return a checkpoint; its files are compared with the manifest, unless this process has done so before."""
         if name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
-                wait_for_files(folder, [MANIFEST])
-            verify(folder)
-        return folder
+                wait_for_files(self.folder / name, [MANIFEST])
+            verify(self.folder / name)
+        return self.folder / name
 
     def write(
-        self, final: Path, parts: Sequence[Part], facts: dict, keep: int | None, spared: str | None, wait: bool
+        self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None
     ) -> None:
-        """Copy the parts of a checkpoint, the same ones on every rank, and write them or let the thread do it.
+        """Write a checkpoint. Called by all ranks; an error of one is raised on all.
 
         Args:
+            write_files: writes this rank's files into a folder; without DeepSpeed, rank 0 writes all.
+            facts: as for `commit`.
             keep, spared: as for `rotate`.
         """
-        for part in parts:
-            self._ranks.run_on_all_ranks(part.copy)
-        write = functools.partial(self._write, final, parts, facts, keep, spared)
-        if wait:
-            write()
-        else:
-            self._pending = self._thread.submit(write)
-
-    def finish(self) -> None:
-        """Wait for the checkpoint that is being written, and raise its error. Called by all ranks."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
-
-    def failed(self) -> bool:
-        """Return True where the checkpoint that was being written could not be written."""
-        return self._pending is not None and self._pending.done() and self._pending.exception() is not None
-
-    def _write(self, final: Path, parts: Sequence[Part], facts: dict, keep: int | None, spared: str | None) -> None:
         temporary = final.with_name(TEMPORARY + final.name)
-        ranks = self._background
+        rank = self._ranks.rank
 
         def begin() -> None:
-            if self._writes:
+            if rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir(parents=True)
 
-        def write(part: Part) -> None:
+        def write() -> list[str]:
             temporary.mkdir(parents=True, exist_ok=True)  # rank 0's may not be visible on this host yet
-            part.write(temporary)
+            write_files(temporary)
+            own = temporary.rglob(f"*rank_{rank}[._]*")  # DeepSpeed's zero_pp_rank_1_mp_rank_00_…
+            return [str(path.relative_to(temporary)) for path in own]
 
-        def record() -> dict[str, dict]:
-            """Record the files of this rank: rank_1.safetensors, and DeepSpeed's zero_pp_rank_1_mp_rank_00_…"""
-            own = () if self._writes else temporary.rglob(f"*rank_{ranks.rank}[._]*")
-            return _record(temporary, sorted(own))
-
-        def finish(others: dict[str, dict]) -> None:
-            if self._writes:
-                commit(temporary, final, facts, others)
+        def finish() -> None:
+            if rank == 0:
+                if missing := wait_for_files(temporary, [name for names in written for name in names]):
+                    what = f"{missing[0]}: written by another rank, but not visible after {VISIBLE_WITHIN:g} s"
+                    raise InputError(what, where=temporary, remedy="use an --output_dir that all hosts share")
+                commit(temporary, final, facts)
                 self._verified.add(final.name)
                 rotate(final.parent, keep, self._verified, spared=spared)
 
-        # Ranks agree after each part, so that none waits in a collective call for a rank that failed before it
         try:
-            ranks.run_on_all_ranks(begin)
-            for part in parts:
-                ranks.run_on_all_ranks(functools.partial(write, part))
-            records = ranks.run_on_all_ranks(record)
-            others = {name: entry for files in records for name, entry in files.items()}
-            ranks.run_on_all_ranks(lambda: finish(others))
+            self._ranks.run_on_all_ranks(begin)
+            written = self._ranks.run_on_all_ranks(write)
+            self._ranks.run_on_all_ranks(finish)
         except (Exception, RunInterrupted):
-            if self._writes:
+            if rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise

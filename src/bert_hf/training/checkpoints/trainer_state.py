@@ -4,11 +4,8 @@ Everything is safetensors and JSON; nothing here writes or reads a pickle. (Deep
 exception, and are written by DeepSpeed.) Parameters that FSDP shards are gathered before they are written.
 """
 
-import copy
 import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,34 +41,15 @@ SCALER = "scaler.safetensors"
 # ---- nested state in one file
 
 
-@dataclass
-class StateFile:
-    """Nested dicts, lists, tuples, numbers, strings and tensors in one file (safetensors, with JSON in its header).
-
-    Args:
-        state: returns the state, on all ranks: an engine may gather it.
-        written: whether this rank writes the file.
-    """
-
-    name: str
-    state: Callable[[], Any]
-    written: bool = True
-    _tensors: dict[str, Tensor] = field(default_factory=dict)
-    _skeleton: str = ""
-
-    def copy(self) -> None:
-        state = self.state()
-        if self.written:
-            self._skeleton = json.dumps(_strip(state, self._tensors))
-
-    def write(self, folder: Path) -> None:
-        if self.written:
-            tensors = self._tensors or {"empty": torch.zeros(0)}
-            save_file(tensors, folder / self.name, metadata={"state": self._skeleton})
+def save_state(state: Any, path: Path) -> None:
+    """Write nested dicts, lists, tuples, numbers, strings and tensors: safetensors, with JSON in the header."""
+    tensors: dict[str, Tensor] = {}
+    skeleton = json.dumps(_strip(state, tensors))
+    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
 
 
 def load_state(path: Path) -> Any:
-    """Read the state in a `StateFile`."""
+    """Read what `save_state` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -118,40 +96,27 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 # ---- model
 
 
-@dataclass
-class ModelFiles:
-    """The weights of a model, its configuration if it has one, and a tokenizer."""
+def save_model(
+    model: nn.Module, weights: dict[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, folder: Path, step: int
+) -> None:
+    """Write weights (tied ones once), the configuration if the model has one, and a tokenizer.
 
-    model: nn.Module  # unwrapped
-    tokenizer: PreTrainedTokenizerBase | None
-    step: int  # after which the weights are copied
-    gather: Callable[[], dict[str, Tensor] | None]  # all weights, called by all ranks; None on one that writes nothing
-    _weights: dict[str, Tensor] | None = None
+    Raises:
+        RunInterrupted: a weight is not finite; nothing is written.
+    """
+    tied = getattr(model, "all_tied_weights_keys", {})
+    own = {name: value.detach().cpu().contiguous() for name, value in weights.items() if name not in tied}
+    for name, value in own.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
-    def copy(self) -> None:
-        """Copy the weights, tied ones once."""
-        weights = self.gather()
-        if weights is not None:
-            tied = getattr(self.model, "all_tied_weights_keys", {})
-            own = {name: value for name, value in weights.items() if name not in tied}
-            self._weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in own.items()}
-
-    def write(self, folder: Path) -> None:
-        """Write the files, but none where a weight is not finite."""
-        weights = self._weights
-        if weights is None:
-            return
-        for name, value in weights.items():
-            if value.is_floating_point() and not torch.isfinite(value).all():
-                raise RunInterrupted(f"{name} is not finite after step {self.step}: not saved", NOT_FINITE)
-
-        folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.model, PreTrainedModel):
-            _save_pretrained(self.model, folder, weights)
-        else:  # a plain module, or one that wraps a model (LoRA)
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        if self.tokenizer is not None:
-            save_tokenizer(self.tokenizer, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(model, PreTrainedModel):
+        _save_pretrained(model, folder, own)
+    else:  # a plain module, or one that wraps a model (LoRA)
+        save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+    if tokenizer is not None:
+        save_tokenizer(tokenizer, folder)
 
 
 def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Tensor]) -> None:
@@ -242,44 +207,19 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
         torch.cuda.random.set_rng_state(generators["cuda"])
 
 
-# ---- what Trainer and an engine keep
+# ---- what Trainer keeps
 
 
-@dataclass
-class ProgressFile:
-    """`trainer_state.json`: the step, the log, the best metric, the state of the callbacks."""
-
-    trainer: Trainer
-    _state: TrainerState | None = None
-
-    def copy(self) -> None:
-        trainer, state = self.trainer, self.trainer.state
-        if not trainer.args.should_save:
-            return
-        callbacks = [*trainer.callback_handler.callbacks, trainer.control]
-        exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
-        state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
-        # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
-        intervals = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-        with replaced_attributes(state, **intervals):
-            self._state = copy.deepcopy(state)
-
-    def write(self, folder: Path) -> None:
-        if self._state is not None:
-            self._state.save_to_json(str(folder / "trainer_state.json"))
-
-
-@dataclass
-class EngineFiles:
-    """DeepSpeed's own files, which it writes itself while training waits."""
-
-    engine: Any
-
-    def copy(self) -> None:
-        """Copy nothing."""
-
-    def write(self, folder: Path) -> None:
-        self.engine.save_checkpoint(str(folder))
+def save_progress(trainer: Trainer, folder: Path) -> None:
+    """Write `trainer_state.json`: the step, the log, the best metric, the state of the callbacks."""
+    state = trainer.state
+    callbacks = [*trainer.callback_handler.callbacks, trainer.control]
+    exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
+    state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
+    # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
+    intervals = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+    with replaced_attributes(state, **intervals):
+        state.save_to_json(str(folder / "trainer_state.json"))
 
 
 # ---- where a checkpoint can be read

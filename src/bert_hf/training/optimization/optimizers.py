@@ -120,14 +120,12 @@ class Entry:
     Args:
         make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
         options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
-        optim_args: keys of --optim_args that it takes.
         card: arguments → its line on the model card; by default its name.
         whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
     """
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
     options: tuple[str, ...] = ()
-    optim_args: tuple[str, ...] = ()
     card: Callable[[Any], str] = lambda args: option_text(args.optim)
     whole_matrices: bool = False
 
@@ -173,9 +171,7 @@ OPTIMIZERS: dict[str, Entry] = {
         whole_matrices=True,
         card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
     ),
-    "sgd": Entry(_from_transformers, optim_args=("momentum", "dampening", "nesterov")),
-    "adagrad": Entry(_from_transformers, optim_args=("lr_decay", "eps")),
-    "rmsprop": Entry(_from_transformers, optim_args=("momentum", "alpha", "eps", "centered")),
+    "sgd": Entry(_from_transformers),
     "adafactor": Entry(_from_transformers),
 }
 
@@ -192,7 +188,7 @@ def make_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
 
 def optimizer_identity(args: Any) -> dict[str, Any]:
     """Return the part of a run's identity that describes its optimizer."""
-    shared = ("learning_rate", "weight_decay", "max_grad_norm", "optim_args")
+    shared = ("learning_rate", "weight_decay", "max_grad_norm")
     name = option_text(args.optim)
     return {"name": name, **settings(args, (*shared, *OPTIMIZERS[name].options))}
 
@@ -208,12 +204,6 @@ def check_optimizer(args: Any) -> None:
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
     entry = OPTIMIZERS[name]
-
-    for argument in (args.optim_args or "").replace(" ", "").split(","):  # transformers ignores unknown keys
-        key = argument.partition("=")[0]
-        if key and key not in entry.optim_args:
-            hint = f"arguments: {', '.join(entry.optim_args) or 'none'}"
-            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
     if entry.whole_matrices and engine(args) == "deepspeed":
         what = f"{name} needs whole matrices; DeepSpeed divides them among the ranks"

@@ -48,28 +48,26 @@ def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: in
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
 
 
+_BY_METRIC = ("reduce_lr_on_plateau", "greedy")  # of evaluations; not offered
+
 # By the name in --lr_scheduler_type. Add a schedule by writing its function.
 SCHEDULES: dict[str, Schedule] = {
-    **{each.value: partial(get_scheduler, each.value) for each in SchedulerType},
+    **{each.value: partial(get_scheduler, each.value) for each in SchedulerType if each.value not in _BY_METRIC},
     "warmup_stable_decay": warmup_stable_decay,
     "bert_linear": bert_linear,
 }
-_WITHOUT_WARM_UP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
     """Return the schedule that --lr_scheduler_type names, for a run of `total_steps`."""
     name = option_text(args.lr_scheduler_type)
     warmup = args.get_warmup_steps(total_steps)
-    if name not in _WITHOUT_WARM_UP and warmup >= total_steps:
+    if name != "constant" and warmup >= total_steps:
         logger.warning(
             f"! {warmup:,} steps of warm-up in a run of {total_steps:,}: the learning rate never reaches its peak; "
             "use a share of the steps, as in --warmup_steps 0.01"
         )
-    kwargs = dict(args.lr_scheduler_kwargs or {})
-    if name in ("reduce_lr_on_plateau", "greedy"):  # Trainer passes them --metric_for_best_model
-        kwargs.setdefault("mode", "max" if args.greater_is_better else "min")
-    return SCHEDULES[name](optimizer, warmup, total_steps, kwargs)
+    return SCHEDULES[name](optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
 
 
 def schedule_identity(args: Any) -> dict[str, Any]:
