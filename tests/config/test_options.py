@@ -20,7 +20,7 @@ OURS = """
     max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs max_query_length
     max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps mlm_probability
     model_license model_name_or_path models muon_learning_rate n_best_size nsp null_score_diff_threshold
-    num_devices num_proc num_processes output overwrite_output_dir parts pooling position_initializer
+    num_devices num_proc num_processes output overwrite_output_dir pooling position_initializer
     problem_type quantize recipe reference save_minutes seeds sentence_per_line separator shard
     short_seq_probability slice_column split_seed strip_accents task test_file test_split_percentage text_column
     text_pair_column tf_checkpoint tokenize_chinese_chars tokenizer_name train_file train_sizes validation_file
