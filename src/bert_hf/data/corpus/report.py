@@ -23,9 +23,6 @@ from bert_hf.data.corpus.requested_corpus import (
 )
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
-from bert_hf.data.examples.collator import DataCollatorForPreTraining
-from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
 from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
 from bert_hf.data.text.unknown import Unknown, unknown_characters
@@ -100,14 +97,6 @@ def report_lines(
     named = tokenizer_args.tokenizer_name is not None
     findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=named)
     yield from map(str, findings)
-
-    # Whether a pair gives its label away
-    if example_args.nsp:
-        examples = PreTrainingExamples(
-            corpus, max_seq_length=example_args.max_seq_length, fixed=True, **example_args.pairs()
-        )
-        collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
-        yield from map(str, shortcuts(examples, collator))
 
 
 # ---- documents and tokens
