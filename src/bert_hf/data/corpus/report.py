@@ -194,41 +194,37 @@ _TAG = rf"/?(?:{'|'.join(_TAGS.split())})(?:\s+[a-z-]+\s*=[^<>&]{{0,200}})?\s*/?
 _ENTITY = rf"&(?:amp;)*(?:{'|'.join(name2codepoint)}|#\d{{1,6}}|#x[0-9a-f]{{1,5}});"
 # Patterns that demand the name of a real tag or entity, or the form that wiki software writes: `a < b`, a type such as
 # `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs do not match.
-_MARKUP = {
-    "HTML tags": re.compile(rf"<{_TAG}>|<!--.{{0,500}}?-->", re.IGNORECASE),
-    "HTML entities": re.compile(_ENTITY),
-    "wiki templates": re.compile(r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}"),
-    "wiki links": re.compile(r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]"),
-    "wiki headings": re.compile(r"^(={2,6})[^=\n]{1,100}\1[ \t]*$", re.MULTILINE),
-    "wiki tables": re.compile(r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$", re.MULTILINE),
-    "placeholders": re.compile(r"\b(?:formula|codice)_\d+\b"),  # of WikiExtractor
-}
+_MARKUP = re.compile(
+    "|".join(
+        (
+            rf"(?i:<{_TAG}>)|<!--.{{0,500}}?-->",
+            _ENTITY,
+            r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}",  # templates
+            r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]",  # links
+            r"^(?P<level>={2,6})[^=\n]{1,100}(?P=level)[ \t]*$",  # headings
+            r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$",  # tables
+            r"\b(?:formula|codice)_\d+\b",  # placeholders of WikiExtractor
+        )
+    ),
+    re.MULTILINE,
+)
 # Above this share of the characters a clean-up is recommended: markup is short and becomes many tokens (`<br>` three).
 _MUCH_MARKUP = 0.002
 
 
 def find_markup(documents: Iterable[str]) -> Finding:
     """Measure how much of the text is leftover markup: HTML tags and entities, wiki syntax."""
-    characters = marked = number = 0
-    of_kind = Counter()
-    examples = Counter()
+    characters = 0
+    found = Counter()
     for text in documents:
-        number += 1
         characters += len(text)
-        matches = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
-        marked += bool(matches)
-        for kind, markup in matches:
-            of_kind[kind] += len(markup)
-            examples[markup[:60]] += 1
+        found.update(match[0] for match in _MARKUP.finditer(text))
 
-    if not of_kind:
+    if not found:
         return Finding("no HTML or wiki markup in the text")
-    share = of_kind.total() / characters
-    kinds = ", ".join(f"{kind} {count / characters:.3%}" for kind, count in of_kind.most_common())
-    text = (
-        f"HTML or wiki markup in {marked / number:.1%} of {number:,} documents, {share:.3%} of the characters "
-        f"({kinds}); e.g. {examples.most_common(1)[0][0]!r}"
-    )
+    share = sum(len(markup) * count for markup, count in found.items()) / characters
+    example = found.most_common(1)[0][0][:60]
+    text = f"{share:.3%} of the characters are HTML or wiki markup, most often {example!r}"
     return Finding(text, "remove it before preparing: unescape entities, strip tags" if share > _MUCH_MARKUP else "")
 
 
