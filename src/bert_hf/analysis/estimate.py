@@ -163,7 +163,7 @@ def plan_run(
 def trained_tokens(corpus_args, args) -> int:
     """Return the tokens of a prepared corpus that are trained on; 0 where --max_steps replaces a corpus."""
     if corpus_args.train_file:
-        corpus = Corpus(corpus_args.train_file[0], cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(corpus_args.train_file[0])
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
         return train.tokens
     if args.max_steps <= 0:

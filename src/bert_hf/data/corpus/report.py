@@ -82,7 +82,7 @@ def report_lines(
     corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
-        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(folder)
         tokenizer = load_tokenizer(corpus.tokenizer())
     else:
         pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)

@@ -59,10 +59,10 @@ def open_corpus(
     text_column: str | None = None,
     language: str | None = "en",
 ) -> Any:
-    """Open a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
+    """Open a corpus: one that is already open, a folder made by `prepare.py`, or texts.
 
     Args:
-        source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
+        source: a corpus; its folder; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
     """
     if isinstance(source, str | Path):

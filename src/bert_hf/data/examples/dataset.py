@@ -37,7 +37,7 @@ class PreTrainingExamples(Dataset):
     `set_epoch`. Trainer calls it on one process, not on several.
 
     Args:
-        corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
+        corpus: a folder made by `prepare.py`; an open `Corpus`; or texts, which are split into sentences
             and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
         phases: sequence lengths of the run (`samplers.phases_of_run`); or, instead of it,
         max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
