@@ -17,15 +17,12 @@ class FeatureArguments:
     )
     text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
     layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
-    pooling: str = option(
-        "mean", "One vector per text (mean, max, cls), or one per token (none).", ("none", "cls", "mean", "max")
-    )
+    pooling: str = option("mean", "One vector per text (mean, cls), or one per token (none).", ("none", "cls", "mean"))
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(
         128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
     )
     per_device_eval_batch_size: int = option(32, "Texts per batch.")
-    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"))
 
 
 @dataclass
