@@ -101,7 +101,7 @@ def test_advice_that_the_run_cannot_follow_is_not_given(texts, words):
     corpus = TextCorpus(documents, words)
     findings = corpus_findings(corpus, words, nsp=False, may_train_vocabulary=False)
     assert [str(finding) for finding in findings if finding.remedy] == [
-        "! 1 documents (0.9%) are duplicates: bert-hf prepare --deduplicate exact (or near) leaves them out"
+        "! 1 documents (0.9%) are duplicates: bert-hf prepare --deduplicate true leaves them out"
     ]
     more = corpus_findings(TextCorpus([*texts, texts[3]], words), words)  # one of 241
     assert not any(finding.remedy for finding in more)

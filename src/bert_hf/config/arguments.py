@@ -159,8 +159,8 @@ class PrepareArguments:
         "i/n: prepare every n-th input, starting with input i (from 0), on one of n machines.",
         not_with=("deduplicate", "overwrite_output_dir", "check"),  # a part sees neither all inputs nor all outputs
     )
-    deduplicate: str | None = option(
-        None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near"), not_with="check"
+    deduplicate: bool = option(
+        False, "Leave out documents that equal an earlier one, white space aside.", not_with="check"
     )
     check: bool = option(False, "Only report on the text; nothing is written.")
 

@@ -159,7 +159,7 @@ def _repeated_documents(window: Window) -> Finding:
     repeated = len(window) - len(seen)
     text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
     much = repeated > _MUCH_REPEATED * len(window)
-    return Finding(text, "bert-hf prepare --deduplicate exact (or near) leaves them out" if much else "")
+    return Finding(text, "bert-hf prepare --deduplicate true leaves them out" if much else "")
 
 
 def _shared_sentences(window: Window) -> Finding:
