@@ -16,7 +16,7 @@ OURS = """
     config config_name data_dir dataset_config_name dataset_license dataset_name dataset_source deduplicate
     device do_lower_case doc_stride document_context dropout early_stopping_patience encoding fast_path
     feature_based folds folds_dir format from_scratch gelu global_batch host join_lines label_column label_columns
-    label_separator language layers limit_alphabet long_seq_fraction long_seq_length long_texts
+    label_separator language layers long_seq_fraction long_seq_length long_texts
     max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs max_query_length
     max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps mlm_probability
     model_license model_name_or_path models muon_learning_rate n_best_size nsp null_score_diff_threshold

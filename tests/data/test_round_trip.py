@@ -112,5 +112,3 @@ def test_the_alphabet_grows_with_the_text():
         single[size] = sum(len(piece) == 1 for piece in tokenizer.get_vocab())
         assert len(tokenizer) <= size
     assert single == {4000: 1000, 8000: pytest.approx(1490, abs=10)}
-    limited = train_tokenizer(texts, vocab_size=8000, limit_alphabet=1000)
-    assert sum(len(piece) == 1 for piece in limited.get_vocab()) == 1000

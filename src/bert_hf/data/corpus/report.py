@@ -131,7 +131,7 @@ def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
         Unknown.CASE: "pass --do_lower_case true",
         Unknown.OTHERS: "leave --tokenizer_name out, to train a vocabulary on this text, or check the encoding"
         if may_train
-        else "raise --limit_alphabet and --vocab_size, or check the encoding",
+        else "raise --vocab_size, or check the encoding",
     }[cause]
     text = f"{share:.3%} of the characters are unknown" + (f", most of them in {cause.value}" if lost else "")
     return Finding(text, remedy if share > _MUCH_UNKNOWN else "")
