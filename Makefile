@@ -103,7 +103,7 @@ test-lowest:  ## run the tests with the lowest versions that pyproject.toml allo
 	$(PYTHON) -m venv build/lowest
 	sed -nE '/^dependencies/,/^\]/ s/^ *"([a-zA-Z0-9_-]+)>=([0-9.]+).*/\1==\2/p' pyproject.toml > build/lowest.txt
 	$(LOWEST) torch setuptools wheel
-	$(LOWEST) -e ".[streaming,test]"
+	$(LOWEST) -e ".[test]"
 	build/lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -W default  # old versions warn of new ones
 
 clean:  ## remove what was created here, checkpoints included

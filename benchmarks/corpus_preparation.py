@@ -97,7 +97,7 @@ class Clock:
 
 def encode_batch_fast(task: Task) -> dict:
     """The Rust tokenizer alone, on the sentences of each group of pieces that ours encodes at once."""
-    rust, before = load_encoder(Path(task.tokenizer) / "tokenizer.json").tokenizer, memory()
+    rust, before = load_encoder(Path(task.tokenizer) / "tokenizer.json"), memory()
     pieces = (piece for source in task.sources() for piece in source.read())
     groups = [
         [sentence for piece in group for sentence in split_sentences(piece.text, task.language)]

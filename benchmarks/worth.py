@@ -114,7 +114,7 @@ def frozen_cells(options: PublishedEncoderArguments, study: Study) -> Cells:
 
 
 def frozen_metrics(extractor: FeatureExtractor, train_file: Path, test_file: Path) -> dict[str, float]:
-    """Fit a logistic regression, with the settings of `bert-hf probe`, and return its test metrics."""
+    """Fit a logistic regression, and return its test metrics."""
     train, test = ([json.loads(line) for line in json_lines(file)] for file in (train_file, test_file))
     names = order_labels(Counter(str(row["label"]) for row in test))
     train_labels, test_labels = ([names.index(str(row["label"])) for row in rows] for rows in (train, test))

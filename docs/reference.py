@@ -30,7 +30,7 @@ SUBJECTS = {
         validation_split_percentage test_split_percentage split_seed folds max_train_samples max_eval_samples""",
     "Labels": """label_column label_separator label_columns problem_type class_names class_weight
         version_2_with_negative""",
-    "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars limit_alphabet",
+    "Tokenizer": "tokenizer_name vocab_size do_lower_case strip_accents tokenize_chinese_chars",
     "Model": """model_name_or_path config_name from_scratch feature_based dropout position_initializer
         fast_path tf_checkpoint""",
     "Objective": """max_seq_length long_seq_length long_seq_fraction nsp mlm_probability whole_word_mask

@@ -1,4 +1,4 @@
-"""Estimate the cost of a pre-training run: FLOPs, tokens, hours, memory of a device and device-hours.
+"""Estimate the cost of a pre-training run: FLOPs, tokens, hours and device-hours.
 
 bert-hf estimate --config bert-base-paper --device h200 --num_devices 1 8 64
 bert-hf estimate --config bert-mini-cpu --device cpu

@@ -1,4 +1,4 @@
-"""Extract features: the hidden states of a BERT for texts, one vector per text or token, in Parquet files.
+"""Extract features: the hidden states of a BERT for texts, one vector per text or token, in a Parquet file.
 
 bert-hf features --model_name_or_path runs/pretrain-default --train_file texts.txt --output_dir runs/features
 bert-hf features --model_name_or_path runs/mini --train_file rows.csv --layers -1 -2 --output_dir runs/features
@@ -6,18 +6,19 @@ bert-hf features --model_name_or_path runs/mini --train_file texts.txt --pooling
 """
 
 import sys
+from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.features import open_extractor, open_folder, read_texts, write_features
+from bert_hf.analysis.features import FEATURES, open_extractor, read_texts, write_features
 from bert_hf.config.analysis_arguments import FeatureArguments
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
 from bert_hf.console import progress
 from bert_hf.errors import one_line_errors
-from bert_hf.training.output_folder import release_lock
+from bert_hf.training.output_folder import claim_output_dir
 
 REQUIRED = ("model_name_or_path", "train_file", "output_dir")
 
@@ -33,18 +34,17 @@ def main(argv: list[str] | None = None) -> int:
     if options is None:  # --check
         return 0
     feature_args, output_args = options
+    overwrite = output_args.overwrite_output_dir
+    claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES,), resumable=overwrite)
 
     # 1. Checkpoint and tokenizer, through stock transformers
-    extractor, identity = open_extractor(feature_args)
+    extractor = open_extractor(feature_args)
 
-    # 2. The folder: a new one, or one in which the same features were begun
-    folder = open_folder(output_args, identity)
-
-    # 3. Texts → hidden states → files
+    # 2. Texts → hidden states → one file, which replaces an earlier one when it is complete
     read = progress(read_texts(feature_args), "features", "texts")
-    texts = write_features(folder, extractor, read, feature_args.dtype)
-    release_lock()
-    print(f"features: {folder}, {texts:,} texts")
+    folder = Path(output_args.output_dir)
+    texts = write_features(folder, extractor, read)
+    print(f"features: {folder / FEATURES}, {texts:,} texts")
     return 0
 
 

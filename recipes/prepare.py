@@ -2,7 +2,7 @@
 
 bert-hf prepare --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 bert-hf prepare --check --train_file 'corpus/*.txt'
-bert-hf prepare --train_file 'corpus/*.txt' --deduplicate near --num_proc 8 --output_dir runs/corpus
+bert-hf prepare --train_file 'corpus/*.txt' --deduplicate true --num_proc 8 --output_dir runs/corpus
 
 Each input file becomes a shard, or several of 64 M tokens. After an interruption the same command continues with the
 next shard. With `--shard i/n` it makes one of n parts, on any machine that sees the text, and the part that ends last
@@ -60,9 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     inputs = text_sources(text_args, text_args.train_file)
     left_out = None
     if prepare_args.deduplicate:
-        left_out = find_duplicates(inputs, prepare_args.deduplicate, text_args.num_proc)
-        print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
-              f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
+        left_out = find_duplicates(inputs, text_args.num_proc)
+        print(f"left out: {left_out.left_out:,} of {left_out.documents:,} documents", flush=True)
 
     # 3. Documents → sentences → ids; another corpus that is overwritten stays until here
     corpus = prepare(
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         num_proc=text_args.num_proc,
         shard=part,
         without=left_out,
-        options={"deduplicate": prepare_args.deduplicate} if prepare_args.deduplicate else None,
+        options={"deduplicate": "exact"} if prepare_args.deduplicate else None,
         text_language=text_args.language,
         overwrite=output_args.overwrite_output_dir,
     )

@@ -1,8 +1,7 @@
-"""Measure what a checkpoint has learned: masked words, next sentences, grammar, frozen features, few labels.
+"""Measure what a checkpoint has learned: masked words, next sentences, grammar.
 
-bert-hf probe --model_name_or_path runs/pretrain-default --train_file messages.csv --output_dir runs/probe
+bert-hf probe --model_name_or_path runs/mini --validation_file held-out.txt --output_dir runs/probe
 bert-hf probe --model_name_or_path runs/pretrain-default --blimp blimp.jsonl --output_dir runs/probe
-bert-hf probe --model_name_or_path runs/mini --parts mlm nsp --validation_file held-out.txt --output_dir runs/probe
 """
 
 import sys
@@ -21,10 +20,8 @@ from bert_hf.training.output_folder import claim_output_dir
 
 
 def check(probe_args: ProbeArguments, output_args: OutputArguments):
-    """Check the parts and that the files exist; their content is read before anything is computed."""
-    yield f"parts: {', '.join(probe_args.chosen_parts())}"
-    files = [path for given in (probe_args.train_file, probe_args.blimp) for path in given or ()]
-    yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"
+    """Check that the files exist; their content is read before anything is computed."""
+    yield f"minimal pairs: {len(expand(probe_args.blimp or [])):,} files"
 
 
 @command
@@ -40,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     subject = open_subject(probe_args)
     claim_output_dir(str(folder), overwrite, ours=REPORT_FILES)  # a report that is overwritten stays until here
 
-    # 2. Every part that has data (held-out text, minimal pairs, labelled rows); probe.json and probe.txt
+    # 2. Every part that has data (held-out text, minimal pairs); probe.json and probe.txt
     run_probe(probe_args, subject, folder)
     return 0
 

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from bert_hf.config.arguments import OutputArguments, TextArguments, TokenizerArguments
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import check_preparing, sample_inputs, text_sources
-from bert_hf.data.text.encoding import Encoder
+from bert_hf.data.text.encoding import encode
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command import next_command
@@ -57,11 +57,11 @@ def main(argv: list[str] | None = None) -> int:
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
     claim_output_dir(str(folder), overwrite, ours=TOKENIZER_FILES)  # one that is overwritten stays until here
     save_tokenizer(tokenizer, folder)
-    trained, loaded = Encoder(backend(tokenizer)), Encoder(backend(AutoTokenizer.from_pretrained(folder)))
+    trained, loaded = backend(tokenizer), backend(AutoTokenizer.from_pretrained(folder))
     total = unknown = 0
     for document in texts:
-        ids, _ = trained(document.splitlines())
-        if not np.array_equal(ids, loaded(document.splitlines())[0]):
+        ids, _ = encode(trained, document.splitlines())
+        if not np.array_equal(ids, encode(loaded, document.splitlines())[0]):
             remedy = "report this: it is a bug of bert_hf"
             raise InputError("the reloaded tokenizer produces different ids", where=folder, remedy=remedy)
         total += len(ids)

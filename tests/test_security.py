@@ -22,7 +22,6 @@ from hub_server import HubServer
 from bert_hf import InputError, load_tokenizer
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training.checkpoints import checkpoint_files
@@ -298,29 +297,21 @@ def corpus(tmp_path_factory, tokenizer):
 ODD_SHARDS = [
     {"file": "../data-00000.arrow"}, {"file": "/etc/passwd"}, {"file": ".."}, {"file": "."}, {"file": ""},
     {"file": "sub/data-00000.arrow"}, {"file": 3}, {"file": "data-00000.arrow\n"}, {"file": "training_args.bin"},
-    {"sha256": "/../../../escape"}, {"sha256": "0" * 63}, {"sha256": None},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("behind_a_url", [False, True])
 @pytest.mark.parametrize("change", ODD_SHARDS, ids=str)
-def test_s4_a_manifest_with_a_path_outside_its_folder_is_refused(corpus, tmp_path, change, behind_a_url):
+def test_s4_a_manifest_with_a_path_outside_its_folder_is_refused(corpus, tmp_path, change):
     place = tmp_path / "deep/down/corpus"
     shutil.copytree(corpus, place)
     manifest = json.loads((place / MANIFEST).read_text())
     manifest["shards"][0].update(change)
     (place / MANIFEST).write_text(json.dumps(manifest))
-    before = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
-    where = RemoteShards(place.as_uri(), tmp_path / "cache") if behind_a_url else place
     with pytest.raises(InputError, match="not a prepared corpus"):
-        Corpus(where)
-    assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == before
-    names = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()} if behind_a_url else set()
-    assert names <= {MANIFEST, ".lock"}
+        Corpus(place)
 
 
-@pytest.mark.parametrize("behind_a_url", [False, True])
-def test_s4_the_unchanged_corpus_is_opened(corpus, tmp_path, behind_a_url):
-    opened = Corpus(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
+def test_s4_the_unchanged_corpus_is_opened(corpus):
+    opened = Corpus(corpus)
     assert len(opened.window(opened.windows()[0])) == 4
     assert load_tokenizer(opened.tokenizer()).mask_token_id is not None

@@ -206,54 +206,8 @@ def test_a_finished_study_is_only_read_and_a_larger_one_runs_what_is_new(argv):
     argv.insert(argv.index("2") + 1, "3")  # a third seed
     assert make_study(argv, recipe).run() == 0
     assert len(recipe.calls) == 24
-
-
-def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
-    assert make_study(argv, FakeRecipe()).run() == 0
-    with open(tmp_path / "folds/fold-1/test.jsonl", "a") as file:
-        file.write('{"text": "new", "label": "a"}\n')
-    with pytest.raises(InputError, match="other files"):
-        make_study(argv, FakeRecipe()).run()
-
-
-@pytest.mark.parametrize(
-    ("words", "changed"),
-    [
-        (["--config=c.yaml"], "c.yaml"),
-        (["--config", "c.yaml"], "a/rows.csv"),
-        (["--train_file=a/rows.csv"], "a/rows.csv"),
-        (["--config", "c.yaml", "--train_file=b.csv"], None),
-    ],
-)
-def test_files_named_in_any_way_are_compared(words, changed, tmp_path, monkeypatch):
-    """In the YAML file, too, unless the command names others."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.yaml").write_text("train_file: a/rows.csv\nseed: 1\n")
-    (tmp_path / "a").mkdir()
-    for name in ("a/rows.csv", "b.csv"):
-        (tmp_path / name).write_text("text,label\none,a\n")
-    argv = [*MODELS, "--seeds", "1", "--output_dir", "out", *words]
-    assert make_study(argv, FakeRecipe()).run() == 0
-
-    with open(tmp_path / (changed or "a/rows.csv"), "a") as file:
-        file.write("\n")
-    if changed is None:
-        assert make_study(argv, FakeRecipe()).run() == 0
-    else:
-        with pytest.raises(InputError, match="other files"):
-            make_study(argv, FakeRecipe()).run()
-
-
-def test_a_text_moved_to_the_folder_of_another_class_is_an_error(tmp_path):
-    for name in ("ham", "spam"):
-        (tmp_path / "rows" / name).mkdir(parents=True)
-        (tmp_path / "rows" / name / "5.txt").write_text(name)
-    argv = [*MODELS, "--seeds", "1", "--output_dir", f"{tmp_path}/out", "--dataset_name", f"{tmp_path}/rows"]
-    assert make_study(argv, FakeRecipe()).run() == 0
-
-    (tmp_path / "rows/ham/5.txt").rename(tmp_path / "rows/spam/4.txt")
-    with pytest.raises(InputError, match="other files"):
-        make_study(argv, FakeRecipe()).run()
+    with pytest.raises(InputError, match="other options"):
+        make_study([*argv, "--learning_rate", "1e-4"], recipe).run()
 
 
 @pytest.mark.parametrize("code", [2, 70, 143])

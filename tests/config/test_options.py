@@ -12,16 +12,15 @@ from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingAr
 from bert_hf.errors import InputError
 
 OURS = """
-    accelerate_config best_f1_threshold blimp cache_dir check class_names class_weight
-    config config_name dataset_config_name dataset_license dataset_name dataset_source deduplicate
-    device do_lower_case doc_stride document_context dropout dtype encoding fast_path
-    feature_based folds folds_dir format from_scratch global_batch host join_lines label_column label_columns
-    label_separator language layers limit_alphabet long_seq_fraction long_seq_length long_texts
-    max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs max_query_length
-    max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps mlm_probability
-    model_license model_name_or_path models muon_learning_rate n_best_size nsp null_score_diff_threshold
-    num_devices num_proc num_processes output overwrite_output_dir parts pooling position_initializer
-    problem_type recipe reference save_minutes seeds sentence_per_line separator shard
+    accelerate_config best_f1_threshold blimp cache_dir check class_names class_weight config config_name
+    dataset_config_name dataset_license dataset_name dataset_source deduplicate device do_lower_case
+    doc_stride document_context dropout encoding fast_path feature_based folds folds_dir format from_scratch
+    global_batch host join_lines label_column label_columns label_separator language layers long_seq_fraction
+    long_seq_length long_texts max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs
+    max_query_length max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps
+    mlm_probability model_license model_name_or_path models muon_learning_rate n_best_size nsp
+    null_score_diff_threshold num_devices num_proc num_processes output overwrite_output_dir pooling
+    position_initializer problem_type recipe reference save_minutes seeds sentence_per_line separator shard
     short_seq_probability split_seed strip_accents task test_file test_split_percentage text_column
     text_pair_column tf_checkpoint tokenize_chinese_chars tokenizer_name train_file train_sizes validation_file
     validation_split_percentage version_2_with_negative vocab_size whole_word_mask write_predictions

@@ -1,5 +1,4 @@
 import contextlib
-import hashlib
 import json
 import os
 import pickle
@@ -7,14 +6,12 @@ import socket
 import subprocess
 
 import datasets
-import fsspec
 import numpy as np
 import pytest
 from helpers.token_stores import encoded, rows, write
 
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import ShardWriter, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.encoding import Encoded
@@ -67,7 +64,7 @@ def test_written_shards_are_read_back(tmp_path, monkeypatch, batch):
 
 
 def test_datasets_opens_the_shards(corpus):
-    path = corpus.storage.folder / corpus.manifest["shards"][0]["file"]
+    path = corpus.folder / corpus.manifest["shards"][0]["file"]
     table = datasets.Dataset.from_file(str(path))
     window = corpus.window((0,))
     assert table.num_rows == len(window)
@@ -141,7 +138,7 @@ def test_another_split_is_another_corpus(corpus):
     assert [part.fingerprint for part in corpus.split(5)] == [part.fingerprint for part in parts[:2]]
     for part in parts:
         assert part.tokens == corpus.window(corpus.windows()[0]).sizes.sum() - (corpus.tokens - part.tokens)
-        counted = Corpus(part.storage, part.manifest, part.shards, part.documents).tokens
+        counted = Corpus(part.folder, part.manifest, part.shards, part.documents).tokens
         assert part.tokens == counted
 
 
@@ -251,7 +248,7 @@ def test_it_can_be_sent_to_a_worker(corpus):
 
 @pytest.mark.parametrize("fault", ["no manifest", "garbage", "short shard", "no shard", "format", "traversal"])
 def test_a_damaged_corpus_is_named(corpus, fault):
-    manifest, shard = corpus.storage.folder / "manifest.json", corpus.storage.folder / "data-00000.arrow"
+    manifest, shard = corpus.folder / "manifest.json", corpus.folder / "data-00000.arrow"
     content = json.loads(manifest.read_text())
     if fault == "short shard":
         shard.write_bytes(shard.read_bytes()[:-10])
@@ -267,50 +264,7 @@ def test_a_damaged_corpus_is_named(corpus, fault):
     else:
         manifest.unlink()
     with pytest.raises(InputError, match=r"prepare\.py"):
-        Corpus(corpus.storage.folder)
-
-
-# ---- behind a URL
-
-
-@pytest.fixture
-def far(tmp_path, monkeypatch):
-    (tmp_path / "near").mkdir()
-    corpus = write(tmp_path / "near", shards=16, documents=20)
-    for path in (tmp_path / "near").iterdir():
-        with fsspec.open(f"memory://{tmp_path.name}/{path.name}", "wb") as file:
-            file.write(path.read_bytes())
-    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 16)
-    return corpus, f"memory://{tmp_path.name}"
-
-
-def test_a_shard_is_downloaded_once_when_it_is_needed(far, tmp_path, monkeypatch):
-    near, url = far
-    downloaded = []
-    download = RemoteShards._download
-    monkeypatch.setattr(
-        RemoteShards, "_download", lambda self, name, *rest: downloaded.append(name) or download(self, name, *rest)
-    )
-    for _ in range(2):  # the second one finds them in the cache
-        corpus = Corpus(RemoteShards(url, tmp_path / "cache"))
-        for window in corpus.windows(np.random.default_rng(0))[:5]:
-            assert rows(corpus.window(window)) == rows(near.window(window))
-    shards = [name for name in downloaded if name.startswith("data-")]
-    assert len(shards) == len(set(shards)) == sum(map(len, near.windows(np.random.default_rng(0))[:5]))
-
-
-def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp_path):
-    near, url = far
-    manifest = json.loads((near.storage.folder / "manifest.json").read_text())
-    assert rows(Corpus(RemoteShards(url, tmp_path / "cache")).window((3,))) == rows(near.window((3,)))
-    other = tmp_path / "near/data-00003.arrow"
-    data = bytearray(other.read_bytes())
-    data[data.index(near.window((3,)).ids(5, 8).tobytes())] ^= 1  # a shard of the same length
-    manifest["shards"][3]["sha256"] = hashlib.sha256(data).hexdigest()
-    for name, content in (("data-00003.arrow", bytes(data)), ("manifest.json", json.dumps(manifest).encode())):
-        with fsspec.open(f"{url}/{name}", "wb") as file:
-            file.write(content)
-    assert rows(Corpus(RemoteShards(url, tmp_path / "cache")).window((3,))) != rows(near.window((3,)))
+        Corpus(corpus.folder)
 
 
 def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, monkeypatch):
@@ -320,16 +274,3 @@ def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, m
     monkeypatch.setitem(corpus.manifest["shards"][2], "tokens", 10 * sizes[2])  # the one that fills the first window
     held_out = corpus.split(10)[1]
     assert {held_out.windows(np.random.default_rng(seed))[0] for seed in range(9)} == {(0, 1, 2)}
-
-
-def test_a_shard_damaged_in_transfer_is_not_kept(far, tmp_path):
-    near, url = far
-    with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
-        file.write(b"x" * near.manifest["shards"][3]["bytes"])
-    corpus = Corpus(RemoteShards(url, tmp_path / "cache"))
-    with pytest.raises(InputError, match="checksum"):
-        corpus.window((3,))
-    assert not list(corpus.storage.folder.glob("data-*"))
-    assert not list(corpus.storage.folder.glob("*.tmp*"))
-    with pytest.raises(InputError, match="cannot be read"):
-        Corpus(RemoteShards("memory://nowhere", tmp_path / "cache"))

@@ -1,16 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
-from tokenizers.models import BPE
-from tokenizers.normalizers import BertNormalizer
-from transformers import BertTokenizer
 
 from bert_hf.data.text import encoding
-from bert_hf.data.text.encoding import Encoder, batch_text_pieces, leave_out, split_sentences
+from bert_hf.data.text.encoding import batch_text_pieces, leave_out, split_sentences
 from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.tokenization import backend, train_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -84,57 +79,6 @@ def test_text_without_full_stops_is_cut_at_white_space():
 def test_without_a_language_a_line_is_a_sentence():
     assert split_sentences("One. Two.\r\n\n  three\x0b4 ", None) == ["One. Two.", "three\x0b4"]
     assert split_sentences("x" * 5000, None) == ["x" * 5000]
-
-
-# ---- the cache of words gives the ids of the Rust tokenizer
-
-LETTERS = "abzABZ09 éÉÄßσΣςİıﬁŉ漢字한글עב "
-LETTERS += "ा́̈\u200d\xad\ufffd\ufeff\x00\x1c\x85\u2028\t\r\n\xa0\u3000._-'’“…!?[]#@_()€😀👨‍👩‍👧 the The THE"
-
-
-@pytest.fixture(scope="module", params=["uncased", "cased", "no strip", "no chinese"])
-def trained(request):
-    options = {
-        "uncased": {},
-        "cased": {"do_lower_case": False},
-        "no strip": {"strip_accents": False},
-        "no chinese": {"tokenize_chinese_chars": False},
-    }[request.param]
-    return train_tokenizer([LETTERS, "the cat's mat, the café. Ünïcode strings?"] * 3, vocab_size=400, **options)
-
-
-def assert_same_ids(tokenizer, sentences, encoder=None):
-    ids, lengths = (encoder or Encoder(backend(tokenizer)))(sentences)
-    expected = [e.ids for e in backend(tokenizer).encode_batch_fast(sentences, add_special_tokens=False)]
-    assert lengths.tolist() == [len(sentence) for sentence in expected]
-    assert ids.tolist() == [i for sentence in expected for i in sentence]
-
-
-@settings(max_examples=max(500, settings.default.max_examples // 4))  # four tokenizers
-@given(sentences=st.lists(st.one_of(st.text(LETTERS), st.text(st.characters(exclude_categories=["Cs"]))), max_size=6))
-def test_cached_words_give_the_tokenizer_s_ids(trained, sentences):
-    assert_same_ids(trained, sentences)
-    assert_same_ids(trained, sentences * 2)
-
-
-def test_emptying_the_cache_changes_nothing(trained, monkeypatch):
-    monkeypatch.setattr(encoding, "_REMEMBERED", 3)
-    encoder = Encoder(backend(trained))
-    for sentences in (["the cat", "a b c d e f g"], ["cat the"], [], ["", " ", "the"], ["b"]):
-        assert_same_ids(trained, sentences, encoder)
-
-
-def test_special_tokens_in_the_text(trained):
-    assert_same_ids(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
-
-
-def test_a_tokenizer_with_tokens_of_several_words_is_used_itself(trained):
-    wide = BertTokenizer(vocab=trained.get_vocab())
-    wide.add_tokens([AddedToken("the cat", normalized=True), AddedToken("a b", lstrip=True)])
-    assert_same_ids(wide, ["see the cat sit", "the  cat", "see a b", "a", "b"])
-    other = Tokenizer(BPE({"a": 0, "b": 1, " ": 2}, [], unk_token=None))
-    other.normalizer = BertNormalizer()
-    assert Encoder(other)(["a b", "b"])[0].tolist() == [0, 2, 1, 1]
 
 
 # ---- groups

@@ -1,25 +1,25 @@
 """The lengths of A and B do not reveal the next-sentence label, for any kind of text (design: invariant 5).
 
-The measure is `bert_hf.data.examples.pair_shortcuts`: boosted trees, four-fold. Texts are synthetic, with
+The measure is `length_leak` of benchmarks/fidelity_2018.py: boosted trees, four-fold. Texts are synthetic, with
 sentence lengths like those of English Wikipedia (lognormal, 26 tokens on average) unless a test says otherwise.
 """
 
 import numpy as np
 import pytest
-from fidelity_2018 import Text, lengths_here
+from fidelity_2018 import Text, length_leak, lengths_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 
 from bert_hf import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
-from bert_hf.data.examples.pair_shortcuts import ALLOWED, length_leak
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
 from bert_hf.data.examples.sentence_pairs import exchange_segments, truncated_lengths
 
 NEXT_SENTENCE = OBJECTIVES[True]
 IS_NEXT, NOT_NEXT = 0, 1
+ALLOWED_LEAK = 0.02  # accuracy above chance that is tolerated
 
 
 def make_text(sizes: np.ndarray, seed: int, mean_log_length: float | np.ndarray = 3.1) -> Text:
@@ -46,7 +46,6 @@ def test_random_lengths_are_not_a_leak():
     rng = np.random.default_rng(0)
     leak = length_leak(rng.integers(1, 100, 5000), rng.integers(1, 100, 5000), rng.integers(0, 2, 5000))
     assert abs(leak.accuracy - 0.5) < 0.02
-    assert not leak.is_found()
 
 
 @pytest.mark.parametrize("leak_in", ["the length of B", "the sum", "one length of B alone"])
@@ -62,15 +61,7 @@ def test_lengths_that_reveal_the_label_are_a_leak(leak_in):
     else:
         b[some] = 55
     leak = length_leak(a, b, label)
-    assert leak.is_found()
     assert leak.accuracy > 0.53
-
-
-def test_predicting_the_more_frequent_label_is_no_leak():
-    rng = np.random.default_rng(0)
-    leak = length_leak(rng.integers(1, 100, 5000), rng.integers(1, 100, 5000), (rng.random(5000) < 0.7).astype(int))
-    assert leak.chance == pytest.approx(0.7, abs=0.02)
-    assert not leak.is_found()
 
 
 # ---- the pairs
@@ -84,7 +75,7 @@ def test_lengths_do_not_reveal_the_label(share, max_seq_length):
     a, b, label = lengths_here(text, max_seq_length, 0.1, seed=0)
     assert len(label) >= 5000
     leak = length_leak(a, b, label)
-    assert leak.accuracy <= 0.5 + ALLOWED
+    assert leak.accuracy <= 0.5 + ALLOWED_LEAK
     assert abs(leak.chance - 0.5) < 4 * leak.error
 
 
@@ -101,7 +92,7 @@ def test_neither_lengths_nor_positions_in_the_batch_reveal_the_label():
     assert sep[rows, total - 1].all()
     assert sep[rows, total - 2 - length_b].all()
     leak = length_leak(total - 3 - length_b, length_b, batch["next_sentence_label"].numpy())
-    assert leak.accuracy <= 0.5 + ALLOWED
+    assert leak.accuracy <= 0.5 + ALLOWED_LEAK
 
 
 def one_book(*others: int) -> np.ndarray:
@@ -123,7 +114,7 @@ def test_lengths_do_not_reveal_the_label_of_unusual_texts(sizes, log_length_of_s
     text = make_text(sizes, 3, np.where(sizes == 1, log_length_of_single, 3.1))
     a, b, label = lengths_here(text, 128, 0.1, seed=0)
     leak = length_leak(a, b, label)
-    assert leak.accuracy <= leak.chance + ALLOWED
+    assert leak.accuracy <= leak.chance + ALLOWED_LEAK
     assert abs(leak.chance - 0.5) < 4 * leak.error
 
 
@@ -137,7 +128,7 @@ def test_one_document_among_short_ones_does_not_reveal_the_label():
         a, b = offsets[plan.a_end] - offsets[plan.a_start], offsets[plan.b_end] - offsets[plan.b_start]
         lengths.append((*truncated_lengths(a, b, 509), plan.label))
     leak = length_leak(*map(np.concatenate, zip(*lengths, strict=True)))
-    assert leak.accuracy <= leak.chance + ALLOWED
+    assert leak.accuracy <= leak.chance + ALLOWED_LEAK
 
 
 # ---- one-sentence documents

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 
-import fsspec
 import numpy as np
 import pytest
 from helpers.corpora import Texts, everything, inputs
@@ -216,7 +215,7 @@ def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_hf.data.corpus.requested_corpus.prepare", None)
     monkeypatch.setattr("bert_hf.data.corpus.requested_corpus.train_tokenizer", None)
     assert load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
-    assert load_or_prepare_corpus(args, tokenizer, args.train_file).storage.folder == first.storage.folder
+    assert load_or_prepare_corpus(args, tokenizer, args.train_file).folder == first.folder
     train, held_out = load_train_and_held_out(args, tokenizer)
     assert len(train) + len(held_out) == 20
 
@@ -232,7 +231,7 @@ def test_what_is_missing_of_a_cache_is_made_again(documents, tmp_path):
     assert tokenizer.get_vocab() == vocabulary
 
     corpus = load_or_prepare_corpus(args, tokenizer, args.train_file)
-    shard = max(corpus.storage.folder.glob("data-*"), key=lambda path: path.stat().st_size)
+    shard = max(corpus.folder.glob("data-*"), key=lambda path: path.stat().st_size)
     content = shard.read_bytes()
     shard.unlink()
     load_or_prepare_corpus(args, tokenizer, args.train_file)
@@ -282,25 +281,6 @@ def test_the_manifest_records_the_language_that_was_named(documents, tmp_path, w
         assert recipe("prepare")([*shared, *words, *language, "--output_dir", str(folder)]) == 0
         manifest = json.loads((folder / "manifest.json").read_text())
         assert manifest.get("text_language") == (language[1] if language else None)
-
-
-def test_a_corpus_behind_a_url(corpus, words, tmp_path):
-    for path in corpus.storage.folder.rglob("*"):
-        if path.is_file():
-            with fsspec.open(f"memory://far/{path.relative_to(corpus.storage.folder)}", "wb") as file:
-                file.write(path.read_bytes())
-    args = CorpusArguments(train_file=["memory://far"], cache_dir=str(tmp_path / "cache"))
-    assert load_or_train_tokenizer(TokenizerArguments(), args).get_vocab() == words.get_vocab()
-    train, held_out = load_train_and_held_out(args, words)
-    assert len(train) + len(held_out) == 20
-    assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
-
-
-def test_a_url_is_a_prepared_folder_or_a_file():
-    for url in ("hf://datasets/you/corpus-v1.0", "s3://bucket/wiki.en", "http://host:80", "http://host/corpus/"):
-        assert prepared_folder([url])
-    for url in ("http://host/a.txt", "http://host/a.jsonl.gz?x=y", "http://host/a.gz", "s3://bucket/*"):
-        assert not prepared_folder([url])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # joblib's, when it is stopped

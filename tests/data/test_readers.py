@@ -5,13 +5,12 @@ import os
 import re
 import tracemalloc
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bert_hf.data.text import readers, tables
-from bert_hf.data.text.input_files import compression, expand, kind_of
+from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.readers import Piece, cut_pieces, documents, read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.errors import InputError
@@ -34,7 +33,8 @@ def test_a_file_is_read_once(tmp_path, monkeypatch):
     assert expand(["b.txt", "a.txt"]) == ["b.txt", "a.txt"]
     for patterns in (["a.txt", "a.txt"], ["a.txt", "./a.txt"], ["a.txt", "link.txt"], ["a.txt", "[al]*.txt"]):
         assert expand(patterns) == ["a.txt"]
-    assert expand(["memory://a", "memory://a"]) == ["memory://a"]
+    with pytest.raises(InputError, match="no such file; download it first"):
+        expand(["https://host/a.txt"])
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
@@ -115,24 +115,6 @@ def test_a_long_line_is_read_in_parts_between_characters(tmp_path, monkeypatch, 
 def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b"}\n{"text": "\\ud83d\\ude00"}\n')
     assert read_documents([str(tmp_path / "a.jsonl")]) == ["a\ufffdb", "😀"]
-
-
-def test_urls_are_read_like_files():
-    with fsspec.open("memory://corpus/a.txt.gz", "wb") as file:
-        file.write(gzip.compress(PLAIN.encode()))
-    with fsspec.open("memory://corpus/b.jsonl", "wb") as file:
-        file.write(b'{"text": "row"}\n')
-    assert expand(["memory://corpus/*"]) == ["memory:///corpus/a.txt.gz", "memory:///corpus/b.jsonl"]
-    assert read_documents(["memory://corpus/*"]) == ["First one.\nSecond one.", "Another document.", "row"]
-    source = TextFile("memory://corpus/b.jsonl")
-    assert source.name == "b.jsonl"
-    assert source.checksum() == source.checksum() != TextFile("memory://corpus/a.txt.gz").checksum()
-    for wrong in ("memory://corpus/none.txt", "memory://corpus/*.none", "nosuch://x"):
-        with pytest.raises(InputError):
-            read_documents([wrong])
-    assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
-    assert compression("https://host/a.jsonl.xz?download=true") == ".xz"
-    assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
 
 
 def test_a_row_without_text_is_no_document(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from paragraphs import PARAGRAPHS
 from transformers import AutoTokenizer, BertTokenizer
 
-from bert_hf.data.text.encoding import Encoder, split_sentences
+from bert_hf.data.text.encoding import encode, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import choose_accents, letters_by_script, script_of
 
@@ -45,7 +45,7 @@ def test_a_paragraph_comes_back(language, tmp_path):
     assert tokenizer.unk_token_id not in ids
     for stock in (BertTokenizer.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert stock(text)["input_ids"] == ids
-    assert Encoder(backend(tokenizer))([text])[0].tolist() == ids[1:-1]
+    assert encode(backend(tokenizer), [text])[0].tolist() == ids[1:-1]
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,3 @@ def test_the_alphabet_grows_with_the_text():
         single[size] = sum(len(piece) == 1 for piece in tokenizer.get_vocab())
         assert len(tokenizer) <= size
     assert single == {4000: 1000, 8000: pytest.approx(1490, abs=10)}
-    limited = train_tokenizer(texts, vocab_size=8000, limit_alphabet=1000)
-    assert sum(len(piece) == 1 for piece in limited.get_vocab()) == 1000

@@ -8,7 +8,6 @@ import lzma
 import random
 
 import datasets
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -166,7 +165,7 @@ def test_a_first_row_that_counts_is_reported(tmp_path, caplog):
     assert "b.csv: no header" in caplog.text
 
 
-# ---- encodings, classes, URLs
+# ---- encodings, classes
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8"])
@@ -194,18 +193,6 @@ def test_names_of_classes_replace_their_numbers(tmp_path):
     rows = [row.values for row in read_rows(str(tmp_path / "a.parquet"))]
     assert [row["label"] for row in rows] == ["yes", "no", None]
     assert [row["tags"] for row in rows] == [["O", "B"], [], ["B"]]
-
-
-def test_secrets_of_a_url_are_not_named():
-    """In no message, prediction or split."""
-    with fsspec.open("memory://tables/b.csv?token=s3cr3t", "wb") as file:
-        file.write(separated(ROWS).encode())
-    path = "memory://tables/b.csv?token=s3cr3t"
-    assert {row.where for row in file_rows([path])} == {"memory:///tables/b.csv?token=(token)"}
-    with pytest.raises(InputError) as caught:
-        file_rows(["memory://user:s3cr3t@tables/none.csv?key=s3cr3t"])
-    assert "memory://(token)@tables/none.csv?key=(token)" in str(caught.value)
-    assert "s3cr3t" not in str(caught.value)
 
 
 # ---- errors

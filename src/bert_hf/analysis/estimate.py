@@ -1,10 +1,9 @@
-"""Estimates what a pre-training run costs, by formula: FLOPs, hours, and memory of a device. Nothing is trained.
+"""Estimates what a pre-training run costs, by formula: FLOPs, hours and device-hours. Nothing is trained.
 
-Parameters, FLOPs and the training state of a device are exact. Time is FLOPs over a share of the device's peak
-(`expected_mfu`, from published numbers); communication, data loading and checkpoints are free.
+Parameters and FLOPs are exact. Time is FLOPs over a share of the device's peak (`expected_mfu`, from published
+numbers); communication, data loading and checkpoints are free.
 """
 
-import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,19 +31,18 @@ class Device(NamedTuple):
 
     name: str
     peak: float  # FLOP/s of a dense 16-bit matrix product with fp32 sums (no sparsity)
-    memory: float  # bytes; a data sheet's GB is read as 10⁹
     cpu: bool = False
 
 
 DEVICES = {  # NVIDIA's data sheet of each; GeForce: Ada white paper, appendix A
-    "h200": Device("H200 SXM", 989e12, 141e9),
-    "h100": Device("H100 SXM", 989e12, 80e9),
-    "a100-80gb": Device("A100 SXM 80 GB", 312e12, 80e9),
-    "a100-40gb": Device("A100 SXM 40 GB", 312e12, 40e9),
-    "l40s": Device("L40S", 362e12, 48e9),
-    "l4": Device("L4", 121e12, 24e9),
-    "v100-32gb": Device("V100 SXM2 32 GB, fp16", 125e12, 32e9),
-    "rtx4090": Device("GeForce RTX 4090", 165.2e12, 24e9),
+    "h200": Device("H200 SXM", 989e12),
+    "h100": Device("H100 SXM", 989e12),
+    "a100-80gb": Device("A100 SXM 80 GB", 312e12),
+    "a100-40gb": Device("A100 SXM 40 GB", 312e12),
+    "l40s": Device("L40S", 362e12),
+    "l4": Device("L4", 121e12),
+    "v100-32gb": Device("V100 SXM2 32 GB, fp16", 125e12),
+    "rtx4090": Device("GeForce RTX 4090", 165.2e12),
 }
 
 # Expected MFU by hidden size, linear in between (benchmarks/README.md). GPU: ModernBERT-base and AzNeoBERT at 768,
@@ -63,8 +61,7 @@ def find_device(name: str, half: bool = False) -> Device:
     cpu = torch.device("cpu")
     if name == "cpu":
         rate = matmul_rate(cpu, torch.bfloat16 if half else torch.float32)
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Device("this machine's CPU", rate, memory, cpu=True)
+        return Device("this machine's CPU", rate, cpu=True)
     check_known(name, [*DEVICES, "cpu"], f"unknown device {name!r}", "--device")
     return DEVICES[name]
 
@@ -113,51 +110,6 @@ class Plan:
             launching = 0.0 if self.device.cpu else micro_batches * self.config.num_hidden_layers * LAUNCH_SECONDS
             total += steps * max(computing, launching)
         return total
-
-
-# ---- memory
-
-
-def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> float:
-    """Return the bytes that a device holds for the parameters. Stage 0: data parallelism; 1, 2, 3: DeepSpeed's ZeRO.
-
-    Plain: fp32 weights, gradients and Adam's moments, 4 + 4 + 8 per parameter; autocast's copy 2; DDP's buckets 4.
-    ZeRO (Rajbhandari et al. 2020, section 5): 16-bit weights and gradients, 2 + 2, and fp32 weights and moments, 12,
-    which are divided by the devices; from stage 2 on the gradients are, too, from stage 3 on the weights.
-    """
-    if stage == 0:
-        return parameters * (4 + 4 + 8 + 2 * half + 4 * (devices > 1))
-
-    size = 2 if half else 4
-    weights = size / devices if stage >= 3 else size
-    gradients = size / devices if stage >= 2 else size
-    return parameters * (weights + gradients + 12 / devices)
-
-
-def token_bytes(plan: Plan, length: int) -> float:
-    """Return the bytes per real token at the peak of a micro-batch, when the loss is computed: nothing is freed yet.
-
-    h hidden size, f feed-forward size, V vocabulary; s is 2 under 16-bit autocast (LayerNorm in fp32), 4 in fp32.
-    A layer: queries, keys, values, context, the inputs of Q, K, V and of the feed-forward, 6s·h · GELU's input and
-    output 2s·f · two LayerNorms 8h · two dropout masks 2h. Dropout in attention: on a GPU its operands once more, in
-    padded rows, on a CPU its weights and masks for each pair of tokens. The last layer has queries only at [CLS] and
-    the masked tokens: half of it counts. The head, per masked token: 10h + 8V, in fp32 16h + 4V (at the peak).
-    """
-    config = plan.config
-    h, s = config.hidden_size, 2 if plan.half else 4
-    layer = 6 * s * h + 2 * s * config.intermediate_size + 10 * h
-    if config.attention_probs_dropout_prob and plan.device.cpu:
-        layer += config.num_attention_heads * length * FILL * (s + 1)
-    elif config.attention_probs_dropout_prob:
-        layer += 4 * s * h / FILL
-    head = 10 * h + 8 * config.vocab_size if plan.half else 16 * h + 4 * config.vocab_size
-    return (config.num_hidden_layers - 0.5) * layer + 5 * h + plan.masked * head
-
-
-def activation_bytes(plan: Plan, rows: int) -> float:
-    """Return the peak bytes of a micro-batch of `rows` rows of the usual length, over all phases."""
-    tokens = {length: max(rows * min(length, plan.length), length) * FILL for length, _ in plan.phases}
-    return max(count * token_bytes(plan, length) for length, count in tokens.items())
 
 
 # ---- the run, from the options of pretrain.py
@@ -211,7 +163,7 @@ def plan_run(
 def trained_tokens(corpus_args, args) -> int:
     """Return the tokens of a prepared corpus that are trained on; 0 where --max_steps replaces a corpus."""
     if corpus_args.train_file:
-        corpus = Corpus(corpus_args.train_file[0], cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(corpus_args.train_file[0])
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
         return train.tokens
     if args.max_steps <= 0:
@@ -221,7 +173,7 @@ def trained_tokens(corpus_args, args) -> int:
 
 
 def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
-    """Return the printed lines: the run, its tokens and FLOPs, then time and memory for each number of devices."""
+    """Return the printed lines: the run, its tokens and FLOPs, then the time for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
         f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "
@@ -245,18 +197,14 @@ def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
     if corpus_tokens:
         lines.append(f"{used / corpus_tokens:,.2f} passes over the {corpus_tokens:,.0f} tokens to train on")
 
-    # Time and memory by number of devices
-    table = [["devices", "batch", "hours", "device-hours", "tokens/s", "DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]]
+    # Time by number of devices
+    table = [["devices", "batch", "hours", "device-hours", "tokens/s"]]
     for devices in numbers:
         if plan.global_batch % devices:
-            table.append([f"{devices:,}", f"does not divide {plan.global_batch}", *[""] * 7])
+            table.append([f"{devices:,}", f"does not divide {plan.global_batch}", *[""] * 3])
             continue
         seconds, micro = plan.seconds(devices), plan.micro(devices)
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
         row += [f"{seconds / 3600 * devices:,.1f}", f"{tokens / seconds:,.0f}"]
-        states = [state_bytes(parameter_count(config), stage, devices, plan.half) for stage in range(4)]
-        row += [f"{(state + activation_bytes(plan, micro)) / 1e9:,.2f}" for state in states]
         table.append(row)
-
-    title = f"time; memory in GB, of the {device.memory / 1e9:,.1f} of a device"
-    return [*lines, "", title, *format_table(table)]
+    return [*lines, "", *format_table(table)]

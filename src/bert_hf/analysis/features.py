@@ -1,6 +1,5 @@
-"""Writes hidden states of texts as Parquet files: one vector per text or per token, in bounded memory, resumable."""
+"""Writes hidden states of texts as a Parquet file: one vector per text or per token, in bounded memory."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,25 +15,18 @@ from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.analysis_arguments import FeatureArguments
-from bert_hf.config.arguments import OutputArguments
-from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
-from bert_hf.console import logger
-from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.config.files import flush_to_disk
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
-from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
-from bert_hf.data.text.tokenization import load_tokenizer, tokenizer_checksum
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
 from bert_hf.models.loading import check_positions
-from bert_hf.training.identity import describe, differences, weights_checksum
-from bert_hf.training.output_folder import claim_output_dir, take_lock
 
-FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
-TEXTS_PER_FILE = 100_000
+FEATURES = "features.parquet"
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
 
 
@@ -67,7 +59,7 @@ class FeatureExtractor:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     layers: list[int]  # numbers of the layers that are kept, 0 for the embeddings
-    pooling: str  # none, cls, mean or max
+    pooling: str  # none, cls or mean
     max_seq_length: int
     batch_size: int = 32
 
@@ -100,7 +92,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
     Of a text [CLS] a [SEP] in a batch padded to length 4, with states 1, 2, 6 and 9 (padding):
 
-        cls → 1      mean → (1 + 2 + 6) / 3 = 3      max → 6      none → 1, 2, 6, 9 (the caller drops the padding)
+        cls → 1      mean → (1 + 2 + 6) / 3 = 3      none → 1, 2, 6, 9 (the caller drops the padding)
 
     States (B, L, H) become (B, 1, H), but with `none`; the mask (B, L) is 0 where padding is.
     """
@@ -110,13 +102,11 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
         return states[:, :1]
 
     real = mask[:, :, None].bool()  # (B, L, 1)
-    if pooling == "max":
-        return states.masked_fill(~real, -torch.inf).amax(1, keepdim=True)
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
-    """Load the network by stock `AutoModel`; return it, and what makes its features differ from others."""
+def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
+    """Load the network by stock `AutoModel`."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
@@ -130,68 +120,37 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 
-    names = ("pooling", "max_seq_length", "dtype", "text_column")
-    files = [TextFile(str(path)) for path in expand(feature_args.train_file or [])]
-    settings = {
-        **{name: getattr(feature_args, name) for name in names},
-        "layers": layers,
-        "checkpoint": weights_checksum(where),
-        "tokenizer": tokenizer_checksum(tokenizer)[:16],
-        "texts": text_checksum(" ".join(file.checksum() for file in files)),
-    }
     batch_size = feature_args.per_device_eval_batch_size
-    return FeatureExtractor(model, tokenizer, layers, feature_args.pooling, length, batch_size), settings
+    return FeatureExtractor(model, tokenizer, layers, feature_args.pooling, length, batch_size)
 
 
-# ---- files
+# ---- the file
 
 
-def open_folder(output_args: OutputArguments, identity: dict) -> Path:
-    """Lock a folder that is new, empty, or holds (a part of) the same features."""
-    path = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURE_RECORD,), resumable=True)
-    before = read_json_object(path / FEATURE_RECORD)
-    path.mkdir(parents=True, exist_ok=True)
-    take_lock(path)
-
-    if before is not None and (other := differences(before, identity)):
-        if not output_args.overwrite_output_dir:
-            hint = "give another --output_dir, or --overwrite_output_dir to lose them"
-            raise InputError(f"the folder contains other features: {describe(other)}", where=path, remedy=hint)
-        for file in path.glob("features-*.parquet"):
-            file.unlink()
-    write_durably(path / FEATURE_RECORD, json.dumps(identity, indent=2) + "\n")
-    return path
-
-
-def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text], dtype: str) -> int:
-    """Write the files that the folder lacks, one after the other; return the number of texts in all of them."""
-    names = sorted(folder.glob("features-*.parquet"))  # whole: each got its name when it was complete
-    count = sum(pq.read_metadata(name).num_rows for name in names)
-    remaining = islice(texts, count, None)
+def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text]) -> int:
+    """Write the features of texts into a folder; return the number of texts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{FEATURES}.tmp"
     at_once = 256 if extractor.pooling == "none" else 4096  # texts that are sorted by length and written together
 
-    number = len(names)
-    while True:
-        path = folder / f"features-{number:05d}.parquet"
-        temporary = folder / f".{path.name}.tmp"
-        of_file = islice(remaining, TEXTS_PER_FILE)
-        writer: pq.ParquetWriter | None = None
-        while chunk := list(islice(of_file, at_once)):
-            batch = _record_batch(extractor, extractor.encode(chunk), count, np.dtype(dtype))
-            writer = writer or pq.ParquetWriter(temporary, batch.schema, use_dictionary=False, write_statistics=False)
-            writer.write_batch(batch)
-            count += len(chunk)
+    count = 0
+    remaining = iter(texts)
+    writer: pq.ParquetWriter | None = None
+    while chunk := list(islice(remaining, at_once)):
+        batch = _record_batch(extractor, extractor.encode(chunk), count)
+        writer = writer or pq.ParquetWriter(temporary, batch.schema, use_dictionary=False, write_statistics=False)
+        writer.write_batch(batch)
+        count += len(chunk)
 
-        if writer is None:
-            return count
-        writer.close()
-        flush_to_disk(temporary)
-        os.replace(temporary, path)
-        logger.info(f"{path}: {count:,} texts")
-        number += 1
+    if writer is None:
+        raise InputError("contains no texts", where="--train_file", remedy="give texts, one per line or row")
+    writer.close()
+    flush_to_disk(temporary)
+    os.replace(temporary, folder / FEATURES)
+    return count
 
 
-def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int, dtype: np.dtype) -> pa.RecordBatch:
+def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int) -> pa.RecordBatch:
     """Return the columns `id` (from `begin` on), with pooling `none` the tokens, and `layer_N` for each layer."""
     columns: dict[str, pa.Array] = {"id": pa.array(range(begin, begin + len(texts)), pa.int64())}
     by_token = extractor.pooling == "none"
@@ -203,7 +162,6 @@ def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int
         columns["segments"] = pa.ListArray.from_arrays(ends, segments)
 
     for layer, array in zip(extractor.layers, extractor.states(texts), strict=True):
-        numbers = pa.array(array.astype(dtype, copy=False).ravel())
-        vectors = pa.FixedSizeListArray.from_arrays(numbers, array.shape[1])
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
         columns[f"layer_{layer}"] = pa.ListArray.from_arrays(ends, vectors) if by_token else vectors
     return pa.record_batch(columns)

@@ -1,4 +1,4 @@
-"""Measures the pre-training heads: masked words with and without context, next sentences, and grammar (BLiMP)."""
+"""Measures the pre-training heads on held-out text: masked words, next sentences, and grammar (BLiMP)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -98,63 +98,14 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
 # ---- masked language model
 
 
-class Corruptor:
-    """Makes copies of examples without word order, or without context; one seed, one sequence of draws."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, counts: np.ndarray):
-        self._rng = np.random.default_rng(0)
-        self._continues = ~starts_word(tokenizer)
-        self._continues[tokenizer.all_special_ids] = False
-        self._special: Any = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
-        drawn_from = counts.astype(np.float64)
-        drawn_from[self._special] = 0
-        self._frequencies = drawn_from / drawn_from.sum()
-
-    def shuffled(self, example: Example) -> Example:
-        """Put the words of each segment in random order; the predicted words stay in their segment.
-
-        [CLS] a ##b [MASK] d [SEP]   →   [CLS] d a ##b [MASK] [SEP], the prediction moved along
-        """
-        input_ids, labels = example.input_ids.copy(), example.labels.copy()
-        original = np.where(labels == IGNORE_INDEX, input_ids, labels)
-        for segment in (0, 1):
-            inside = np.flatnonzero((example.token_type_ids == segment) & ~np.isin(original, self._special))
-            starts = np.flatnonzero(~self._continues[original[inside]])
-            words = [word for word in np.split(inside, starts) if len(word)]
-            if words:
-                source = np.concatenate([words[number] for number in self._rng.permutation(len(words))])
-                input_ids[inside], labels[inside] = example.input_ids[source], example.labels[source]
-        return example._replace(input_ids=input_ids, labels=labels)
-
-    def replaced(self, example: Example) -> Example:
-        """Replace every other token by a draw from the text's frequencies: lengths and frequencies are kept."""
-        context = ~np.isin(example.input_ids, self._special) & (example.labels == IGNORE_INDEX)
-        input_ids = example.input_ids.copy()
-        input_ids[context] = self._rng.choice(len(self._frequencies), context.sum(), p=self._frequencies)
-        return example._replace(input_ids=input_ids)
-
-
-def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase) -> dict:
-    """Return the loss (nats) and accuracy on the text, and the loss without word order and without context.
-
-    Returns:
-        loss, accuracy, unigram_loss (by the text's own frequencies, one added to each), shuffled_gap (what word order
-        is worth), replaced_gap (what context is worth).
-    """
-    corruptor = Corruptor(tokenizer, text.counts)
-    plain = outputs_of(model, text.examples, tokenizer)
-    shuffled = outputs_of(model, [corruptor.shuffled(example) for example in text.examples], tokenizer)
-    replaced = outputs_of(model, [corruptor.replaced(example) for example in text.examples], tokenizer)
-
+def masked_lm(text: HeldOutText, outputs: Outputs) -> dict[str, float]:
+    """Return the loss (nats), the accuracy and the loss of the text's own frequencies, one added to each."""
     smoothed = text.counts + 1
-    unigram = -np.log(smoothed[plain.targets] / smoothed.sum())
-    loss = float(plain.losses.mean())
+    unigram = -np.log(smoothed[outputs.targets] / smoothed.sum())
     return {
-        "loss": loss,
-        "accuracy": float(plain.correct.mean()),
+        "loss": float(outputs.losses.mean()),
+        "accuracy": float(outputs.correct.mean()),
         "unigram_loss": float(unigram.mean()),
-        "shuffled_gap": float(shuffled.losses.mean()) - loss,
-        "replaced_gap": float(replaced.losses.mean()) - loss,
     }
 
 

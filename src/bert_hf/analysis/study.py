@@ -4,11 +4,9 @@ One run of a fine-tuning recipe is a cell. Cells run one after the other in this
 `cells/`; a study that was interrupted continues with the cell in which it stopped.
 """
 
-import argparse
 import contextlib
 import functools
 import gc
-import glob
 import io
 import itertools
 import json
@@ -39,17 +37,16 @@ from bert_hf.analysis.study_report import (
 from bert_hf.config.analysis_arguments import StudyArguments
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.config.package_files import RECIPES, find_config, recipe_main
-from bert_hf.config.parser import expand_home, parse, yaml_entries
+from bert_hf.config.package_files import RECIPES, recipe_main
+from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
-from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
-CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command and inputs, its output, the recipe's output folder
+CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command, its output, the recipe's output folder
 PARTS = ("train", "validation", "test")
 
 _FROM_SCRATCH = ":from_scratch"
@@ -58,7 +55,6 @@ _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as
 # Set by the study for each cell
 _SET_BY_STUDY = ("seed", "model_name_or_path", "from_scratch", "overwrite_output_dir", "resume_from_checkpoint")
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "max_train_samples")
-_INPUTS = ("config", "train_file", "validation_file", "test_file", "dataset_name")  # files or folders
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 
@@ -206,16 +202,16 @@ class Study:
         return pd.DataFrame(self.results)
 
     def _record(self, cell: Cell) -> None:
-        """Write the command and the inputs of a cell, or compare them with those that it began with."""
+        """Write the command of a cell, or compare it with the command that it began with."""
         path = self.folder(cell) / CELL
-        record = {"argv": list(map(mask_secrets, self.argv(cell))), "inputs": self._inputs(cell)}
+        record = {"argv": list(map(mask_secrets, self.argv(cell)))}
         before = read_json_object(path)
         if before is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, json.dumps(record, indent=2) + "\n")
         elif before != record:
             remedy = "give another --output_dir, or remove this folder"
-            raise InputError("the cell was run with other options or other files", where=path.parent, remedy=remedy)
+            raise InputError("the cell was run with other options", where=path.parent, remedy=remedy)
 
     def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
         """Run the recipe with the options of a cell; its standard output goes elsewhere."""
@@ -270,16 +266,6 @@ class Study:
     def _train_file(self, fold: int) -> Path:
         return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
 
-    def _inputs(self, cell: Cell) -> list[str]:
-        """Return checksums of the checkpoint and of files that the command or its YAML names; paths of folders."""
-        words = words_of_inputs(self.argv(cell))
-        folders = [os.path.join(glob.escape(word), "**") for word in words if os.path.isdir(word)]
-        checkpoint = glob.escape(cell.model.path_of(cell.fold))
-        files = ["config.json", "tokenizer.json", "vocab.txt", *([] if cell.model.from_scratch else ["*.safetensors"])]
-        patterns = [*words, *folders, *(os.path.join(checkpoint, name) for name in files)]
-        paths = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
-        return [file_checksum(path) if os.path.isfile(path) else path for path in paths]
-
     def _write_subset(self, cell: Cell) -> None:
         """Write a cell's training rows: smaller subsets are part of larger ones, the same for all models and seeds."""
         assert cell.size is not None
@@ -290,19 +276,6 @@ class Study:
         path = self.files(cell)["train"]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, text)
-
-
-def words_of_inputs(argv: list[str]) -> list[str]:
-    """Return the values of `_INPUTS` on a command line, or else in its YAML file, and other words that are files."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in _INPUTS:
-        parser.add_argument(f"--{name}", nargs="*", default=[])
-
-    config = parser.parse_known_args(argv)[0].config
-    entries = yaml_entries(find_config(config[-1], "pretrain", "finetune")) if config else ()
-    words = [word for *_, entry in entries for word in entry]
-    inputs, others = parser.parse_known_args([*map(expand_home, [*words, *argv])])
-    return [*itertools.chain(*vars(inputs).values()), *filter(os.path.isfile, others)]
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:

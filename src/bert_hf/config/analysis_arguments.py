@@ -4,15 +4,7 @@ from dataclasses import dataclass
 
 from bert_hf.config.arguments import READ_IN_LOWER_CASE
 from bert_hf.config.options import option
-from bert_hf.errors import InputError, check_known
-
-PROBES = {  # part of a probe → the option that names its data
-    "mlm": "validation_file",
-    "nsp": "validation_file",
-    "grammar": "blimp",
-    "features": "train_file",
-    "few_labels": "train_file",
-}
+from bert_hf.errors import InputError
 
 
 @dataclass
@@ -25,15 +17,12 @@ class FeatureArguments:
     )
     text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
     layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
-    pooling: str = option(
-        "mean", "One vector per text (mean, max, cls), or one per token (none).", ("none", "cls", "mean", "max")
-    )
+    pooling: str = option("mean", "One vector per text (mean, cls), or one per token (none).", ("none", "cls", "mean"))
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(
         128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
     )
     per_device_eval_batch_size: int = option(32, "Texts per batch.")
-    dtype: str = option("float32", "Type of the numbers: float32 or float16.", ("float32", "float16"))
 
 
 @dataclass
@@ -41,33 +30,20 @@ class ProbeArguments:
     """Probe."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    parts: list[str] | None = option(None, f"Parts to run: {', '.join(PROBES)}. Default: all that have data.")
     validation_file: list[str] | None = option(
-        None, "Held-out text, or a folder of `bert-hf prepare`: for mlm and nsp."
+        None, "Held-out text, or a folder of `bert-hf prepare`: for masked words and next sentences."
     )
     blimp: list[str] | None = option(
         None, "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP)."
     )
-    train_file: list[str] | None = option(
-        None, "Labelled rows, as for `bert-hf classify`: for features and few_labels."
-    )
-    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
-    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
     max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
     max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
-    def chosen_parts(self) -> list[str]:
-        """Return the parts to run, checked."""
-        for part in self.parts or ():
-            check_known(part, PROBES, f"no part {part!r}", "--parts")
-        chosen = self.parts or [part for part in PROBES if getattr(self, PROBES[part])]
-        missing = [PROBES[part] for part in chosen or PROBES if not getattr(self, PROBES[part])]
-        if missing:
-            names = " or ".join(f"--{name}" for name in dict.fromkeys(missing))
-            raise InputError("nothing to probe", where="--parts", remedy=f"give {names}")
-        return chosen
+    def __post_init__(self):
+        if not self.validation_file and not self.blimp:
+            raise InputError("nothing to probe", where="probe", remedy="give --validation_file or --blimp")
 
 
 @dataclass

@@ -83,12 +83,6 @@ class TokenizerArguments:
         "Latin, Greek or Cyrillic (docs/languages.md).",
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
-    limit_alphabet: int | None = option(
-        None,
-        "Characters that a trained vocabulary keeps. Default: 1000, or more for 99.95 %.",
-        range="[1, inf)",
-        not_with=("tokenizer_name", "model_name_or_path"),
-    )
 
     def normalization(self) -> dict:
         """Return arguments of `load_tokenizer` for a bare vocabulary."""
@@ -96,8 +90,11 @@ class TokenizerArguments:
 
     def training(self) -> dict:
         """Return arguments of `train_tokenizer`."""
-        options = {**self.normalization(), "vocab_size": self.vocab_size, "limit_alphabet": self.limit_alphabet}
-        return {**options, "do_lower_case": self.do_lower_case is not False}
+        return {
+            **self.normalization(),
+            "vocab_size": self.vocab_size,
+            "do_lower_case": self.do_lower_case is not False,
+        }
 
 
 @dataclass
@@ -159,8 +156,8 @@ class PrepareArguments:
         "i/n: prepare every n-th input, starting with input i (from 0), on one of n machines.",
         not_with=("deduplicate", "overwrite_output_dir", "check"),  # a part sees neither all inputs nor all outputs
     )
-    deduplicate: str | None = option(
-        None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near"), not_with="check"
+    deduplicate: bool = option(
+        False, "Leave out documents that equal an earlier one, white space aside.", not_with="check"
     )
     check: bool = option(False, "Only report on the text; nothing is written.")
 

@@ -14,7 +14,6 @@ from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.samplers import Phase, phases_of_run
@@ -60,10 +59,6 @@ class StepBudget:
         return phases_of_run(self.example_args.lengths(), args.max_steps, global_batch_size(args))
 
     def _steps_of_epochs(self) -> int:
-        if isinstance(self.corpus.storage, RemoteShards):
-            what = "the epoch length of a remote corpus is unknown"
-            raise InputError(what, where="--num_train_epochs", remedy="give --max_steps")
-
         # An epoch has fewer examples where they are longer
         lengths = self.example_args.lengths()
         phases = tuple(Phase(length, None) for length, _ in lengths)

@@ -20,7 +20,6 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_no_epochs, check_supported, defaults_of
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
-from bert_hf.data.examples.plan_files import shared_plan_folder
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
 from bert_hf.models import flops
 from bert_hf.models.micro_batches import split_micro_batch
@@ -174,13 +173,7 @@ class PreTrainer(ResumableTrainer):
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
             handler.find_unused_parameters = self._may_leave_weights_unused()
-        with contextlib.ExitStack() as stack:
-            if self._numbered:
-                first = self.args.local_process_index == 0
-                plans = shared_plan_folder(Path(self.args.output_dir), first, self._ranks.gather)
-                shared = replaced_attributes(self.train_dataset, plan_folder=stack.enter_context(plans))
-                stack.enter_context(shared)
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
         """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs."""

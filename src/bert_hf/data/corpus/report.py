@@ -23,9 +23,6 @@ from bert_hf.data.corpus.requested_corpus import (
 )
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
-from bert_hf.data.examples.collator import DataCollatorForPreTraining
-from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
 from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
 from bert_hf.data.text.unknown import Unknown, unknown_characters
@@ -85,7 +82,7 @@ def report_lines(
     corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
-        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(folder)
         tokenizer = load_tokenizer(corpus.tokenizer())
     else:
         pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
@@ -100,14 +97,6 @@ def report_lines(
     named = tokenizer_args.tokenizer_name is not None
     findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=named)
     yield from map(str, findings)
-
-    # Whether a pair gives its label away
-    if example_args.nsp:
-        examples = PreTrainingExamples(
-            corpus, max_seq_length=example_args.max_seq_length, fixed=True, **example_args.pairs()
-        )
-        collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
-        yield from map(str, shortcuts(examples, collator))
 
 
 # ---- documents and tokens
@@ -142,7 +131,7 @@ def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
         Unknown.CASE: "pass --do_lower_case true",
         Unknown.OTHERS: "leave --tokenizer_name out, to train a vocabulary on this text, or check the encoding"
         if may_train
-        else "raise --limit_alphabet and --vocab_size, or check the encoding",
+        else "raise --vocab_size, or check the encoding",
     }[cause]
     text = f"{share:.3%} of the characters are unknown" + (f", most of them in {cause.value}" if lost else "")
     return Finding(text, remedy if share > _MUCH_UNKNOWN else "")
@@ -170,7 +159,7 @@ def _repeated_documents(window: Window) -> Finding:
     repeated = len(window) - len(seen)
     text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
     much = repeated > _MUCH_REPEATED * len(window)
-    return Finding(text, "bert-hf prepare --deduplicate exact (or near) leaves them out" if much else "")
+    return Finding(text, "bert-hf prepare --deduplicate true leaves them out" if much else "")
 
 
 def _shared_sentences(window: Window) -> Finding:
@@ -205,41 +194,37 @@ _TAG = rf"/?(?:{'|'.join(_TAGS.split())})(?:\s+[a-z-]+\s*=[^<>&]{{0,200}})?\s*/?
 _ENTITY = rf"&(?:amp;)*(?:{'|'.join(name2codepoint)}|#\d{{1,6}}|#x[0-9a-f]{{1,5}});"
 # Patterns that demand the name of a real tag or entity, or the form that wiki software writes: `a < b`, a type such as
 # `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs do not match.
-_MARKUP = {
-    "HTML tags": re.compile(rf"<{_TAG}>|<!--.{{0,500}}?-->", re.IGNORECASE),
-    "HTML entities": re.compile(_ENTITY),
-    "wiki templates": re.compile(r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}"),
-    "wiki links": re.compile(r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]"),
-    "wiki headings": re.compile(r"^(={2,6})[^=\n]{1,100}\1[ \t]*$", re.MULTILINE),
-    "wiki tables": re.compile(r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$", re.MULTILINE),
-    "placeholders": re.compile(r"\b(?:formula|codice)_\d+\b"),  # of WikiExtractor
-}
+_MARKUP = re.compile(
+    "|".join(
+        (
+            rf"(?i:<{_TAG}>)|<!--.{{0,500}}?-->",
+            _ENTITY,
+            r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}",  # templates
+            r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]",  # links
+            r"^(?P<level>={2,6})[^=\n]{1,100}(?P=level)[ \t]*$",  # headings
+            r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$",  # tables
+            r"\b(?:formula|codice)_\d+\b",  # placeholders of WikiExtractor
+        )
+    ),
+    re.MULTILINE,
+)
 # Above this share of the characters a clean-up is recommended: markup is short and becomes many tokens (`<br>` three).
 _MUCH_MARKUP = 0.002
 
 
 def find_markup(documents: Iterable[str]) -> Finding:
     """Measure how much of the text is leftover markup: HTML tags and entities, wiki syntax."""
-    characters = marked = number = 0
-    of_kind = Counter()
-    examples = Counter()
+    characters = 0
+    found = Counter()
     for text in documents:
-        number += 1
         characters += len(text)
-        matches = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
-        marked += bool(matches)
-        for kind, markup in matches:
-            of_kind[kind] += len(markup)
-            examples[markup[:60]] += 1
+        found.update(match[0] for match in _MARKUP.finditer(text))
 
-    if not of_kind:
+    if not found:
         return Finding("no HTML or wiki markup in the text")
-    share = of_kind.total() / characters
-    kinds = ", ".join(f"{kind} {count / characters:.3%}" for kind, count in of_kind.most_common())
-    text = (
-        f"HTML or wiki markup in {marked / number:.1%} of {number:,} documents, {share:.3%} of the characters "
-        f"({kinds}); e.g. {examples.most_common(1)[0][0]!r}"
-    )
+    share = sum(len(markup) * count for markup, count in found.items()) / characters
+    example = found.most_common(1)[0][0][:60]
+    text = f"{share:.3%} of the characters are HTML or wiki markup, most often {example!r}"
     return Finding(text, "remove it before preparing: unescape entities, strip tags" if share > _MUCH_MARKUP else "")
 
 

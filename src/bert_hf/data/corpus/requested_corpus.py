@@ -25,8 +25,8 @@ from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of, log_unexpected
-from bert_hf.data.text.readers import KINDS, Piece
+from bert_hf.data.text.input_files import check_disjoint, expand, log_unexpected
+from bert_hf.data.text.readers import Piece
 from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import (
     id_count,
@@ -36,7 +36,7 @@ from bert_hf.data.text.tokenization import (
     train_tokenizer,
 )
 from bert_hf.data.text.unknown import unknown_characters
-from bert_hf.errors import InputError, mask_secrets
+from bert_hf.errors import InputError
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
 _HEAD = 1 << 18  # characters of each
@@ -93,14 +93,10 @@ def sentence_language(corpus_args: TextArguments) -> str | None:
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
-    """Return the folder made by `prepare` (or the URL of one) that is named, if nothing else is."""
+    """Return the folder made by `prepare` that is named, if nothing else is."""
     if not paths or len(paths) != 1:
         return None
     path = paths[0]
-    if is_url(path):
-        is_file = compression(path) or kind_of(path) in KINDS or set("*?[") & set(path)
-        return None if is_file else path
-
     if os.path.isfile(Path(path) / MANIFEST):
         return path
     if os.path.isfile(Path(path) / RECIPE):
@@ -151,7 +147,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):
-        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(folder)
         return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
@@ -175,7 +171,7 @@ def load_or_prepare_corpus(
 ) -> Corpus:
     """Return the corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache."""
     if folder := prepared_folder(files):
-        corpus = Corpus(folder, cache_dir=corpus_args.cache_dir)
+        corpus = Corpus(folder)
         corpus.check_tokenizer(tokenizer)
         return corpus
 
@@ -237,7 +233,7 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
 
     sources = text_sources(text_args, files)
     together = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
-    local = [file for files in together for file in files if isinstance(file, TextFile) and not is_url(file.path)]
+    local = [file for files in together for file in files if isinstance(file, TextFile)]
     for source in local[:: max(1, len(local) // _READ_FILES)]:
         size = 0
         for piece in source.read():
@@ -270,12 +266,12 @@ def _stamp(source: Source) -> list:
     """Return what changes with the text: of a file its path, size and time, so that it need not be read."""
     if isinstance(source, SmallFiles):
         return [_stamp(file) for file in source.files]
-    place, column = getattr(source, "path", source.name), getattr(source, "text_column", None)
-    if isinstance(source, TextFile) and not is_url(place):
-        stat = Path(place).stat()
+    column = getattr(source, "text_column", None)
+    if isinstance(source, TextFile):
+        stat = Path(source.path).stat()
         joined = [] if source.width() is None else [source.width()]  # else a cache of earlier versions remains valid
-        return [[str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined]
-    return [[mask_secrets(place), source.checksum()], column]
+        return [[str(Path(source.path).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined]
+    return [[source.name, source.checksum()], column]
 
 
 @contextlib.contextmanager

@@ -10,17 +10,14 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
-from bert_hf.data.text.input_files import is_url
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
 WINDOW_SHARDS = 20_000  # at most twice as many in a window, and two are open: a process may have 65,530 memory maps
 _SHARD = re.compile(r"data-\d+(-\d+)?\.arrow")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Window:
@@ -103,42 +100,18 @@ def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
     return Window(chunks, *map(np.concatenate, (lengths, sentences, chosen)))
 
 
-# ---- where the shards are
-
-
-class LocalShards:
-    """The files of a corpus in a folder. (`remote_shards.RemoteShards`: behind a URL.)"""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def file(self, name: str) -> Path:
-        """Return the path of a file other than a shard."""
-        return self.folder / name
-
-    def shard(self, entry: dict) -> Path:
-        """Return the path of a shard."""
-        return self.folder / entry["file"]
-
-
-ShardStorage = LocalShards | RemoteShards  # with the same methods
-
-
-def _read_manifest(storage: ShardStorage) -> dict:
-    """Return the manifest of a corpus, its entries and the shards in a folder checked."""
-    path = storage.file(MANIFEST)
+def _read_manifest(folder: Path) -> dict:
+    """Return the manifest of a corpus, its entries and the shards in the folder checked."""
+    path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
 
         for entry in manifest["shards"]:
-            # Both become parts of file names
-            if not (_SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
+            if not _SHARD.fullmatch(entry["file"]):  # becomes part of a path
                 raise ValueError(f"invalid entry {entry['file']!r}")
-            if isinstance(storage, RemoteShards):
-                continue  # it is checked when it is downloaded
-            shard = storage.shard(entry)
+            shard = folder / entry["file"]
             if not shard.is_file() or shard.stat().st_size != entry["bytes"]:
                 raise ValueError(f"{shard.name} is missing or incomplete")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -160,25 +133,18 @@ class Corpus:
 
     def __init__(
         self,
-        where: str | Path | ShardStorage,
+        folder: str | Path,
         manifest: dict | None = None,
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
-        *,
-        cache_dir: str = "~/.cache/bert_hf",
     ):
-        """`where`: a folder made by `prepare`, or its URL, whose shards are kept in a folder of `cache_dir`.
-
-        The rest is for `split`: what was read of it, and which part.
+        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part.
 
         Raises:
             InputError: there is no such corpus, or its shards are not as the manifest says.
         """
-        if isinstance(where, str | Path):
-            cache = Path(cache_dir).expanduser()
-            where = RemoteShards(str(where), cache) if is_url(where) else LocalShards(Path(where))
-        self.storage: ShardStorage = where
-        self.manifest = _read_manifest(self.storage) if manifest is None else manifest
+        self.folder = Path(folder)
+        self.manifest = _read_manifest(self.folder) if manifest is None else manifest
         self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
         self.shards = list(range(len(self._entries))) if shards is None else shards
         self.documents = documents or {}
@@ -201,8 +167,7 @@ class Corpus:
 
     def tokenizer(self) -> Path:
         """Return the folder of its tokenizer."""
-        self.storage.file("tokenizer/tokenizer_config.json")
-        return self.storage.file("tokenizer/tokenizer.json").parent
+        return self.folder / "tokenizer"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raise an InputError if the corpus was prepared with another tokenizer."""
@@ -210,8 +175,8 @@ class Corpus:
         if made_with not in (None, tokenizer_checksum(tokenizer)):
             raise InputError(
                 "the corpus was prepared with another tokenizer",
-                where=self.storage.folder,
-                remedy=f"use the corpus's own, load_tokenizer('{self.storage.folder}/tokenizer')",
+                where=self.folder,
+                remedy=f"use the corpus's own, load_tokenizer('{self.folder}/tokenizer')",
             )
 
     @functools.cached_property
@@ -264,9 +229,8 @@ class Corpus:
         """Open the shards `part`. The last two windows stay open."""
         window = self._open.get(part)
         if window is None:
-            window = _read_window(
-                [(self.storage.shard(self._entries[shard]), self.documents.get(shard)) for shard in part]
-            )
+            files = [(self.folder / self._entries[shard]["file"], self.documents.get(shard)) for shard in part]
+            window = _read_window(files)
 
             for old in list(self._open)[:-1]:  # a sampler's thread opens windows as well
                 self._open.pop(old, None)
@@ -313,7 +277,7 @@ class Corpus:
 
     def _part(self, shards: list[int], documents: dict[int, np.ndarray]) -> "Corpus":
         filled = [shard for shard in shards if shard not in documents or documents[shard].any()]
-        return Corpus(self.storage, self.manifest, filled, documents)
+        return Corpus(self.folder, self.manifest, filled, documents)
 
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:

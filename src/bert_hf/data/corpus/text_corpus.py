@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.files import whole_text
 from bert_hf.data.corpus.store import Corpus, Window
-from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
+from bert_hf.data.text.encoding import batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.readers import cut_pieces
 from bert_hf.data.text.tables import Row, row_texts
 from bert_hf.data.text.tokenization import backend
@@ -29,9 +29,9 @@ class TextCorpus(Window):
     """
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
-        encoder = Encoder(backend(tokenizer))
+        rust = backend(tokenizer)
         pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
-        groups = [encode_group(group, encoder, language) for group in batch_text_pieces(pieces)]
+        groups = [encode_group(group, rust, language) for group in batch_text_pieces(pieces)]
         if not any(len(group.ids) for group in groups):
             raise InputError("contains no text", where="dataset", remedy="give documents that contain text")
 
@@ -59,10 +59,10 @@ def open_corpus(
     text_column: str | None = None,
     language: str | None = "en",
 ) -> Any:
-    """Open a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
+    """Open a corpus: one that is already open, a folder made by `prepare.py`, or texts.
 
     Args:
-        source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
+        source: a corpus; its folder; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
     """
     if isinstance(source, str | Path):

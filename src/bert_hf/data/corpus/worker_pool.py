@@ -23,7 +23,8 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
         yield from starmap(function, arguments)
         return
 
-    pool = get_reusable_executor(num_proc, timeout=60)  # seconds until idle processes end
+    # Idle processes end after a minute; in each of them the tokenizer uses one thread
+    pool = get_reusable_executor(num_proc, timeout=60, env={"TOKENIZERS_PARALLELISM": "false"})
     pending = deque()
     try:
         for argument in arguments:

@@ -1,6 +1,5 @@
 """A torch dataset of pre-training examples: example number → sentence pair (A, B)."""
 
-import functools
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from transformers.utils import logging
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
-from bert_hf.data.examples.plan_files import shared_plan
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.data.examples.segment_search import DocumentBounds
 from bert_hf.data.examples.sentence_pairs import EpochPlan
@@ -37,7 +35,7 @@ class PreTrainingExamples(Dataset):
     `set_epoch`. Trainer calls it on one process, not on several.
 
     Args:
-        corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
+        corpus: a folder made by `prepare.py`; an open `Corpus`; or texts, which are split into sentences
             and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
         phases: sequence lengths of the run (`samplers.phases_of_run`); or, instead of it,
         max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
@@ -90,7 +88,6 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self.plan_folder: Path | None = None  # set by a trainer: the processes of a machine share their plans
         self._parts = None  # (phase, epoch) and its windows
         self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
@@ -116,17 +113,13 @@ class PreTrainingExamples(Dataset):
         found = self._plans.get(key)
         if found is None:
             store = self.corpus.window(self._windows(phase, epoch)[window])
-            draw = functools.partial(self._draw, store, *key)
-            pairs = draw() if self.plan_folder is None else shared_plan(self.plan_folder, key, draw)
+            max_tokens = self.phases[phase].max_seq_length - self.objective.specials
+            rng = generator(self.seed, PLAN, *key)
+            pairs = plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
             for old in list(self._plans)[:-1]:
                 self._plans.pop(old, None)
             self._plans[key] = found = store, pairs
         return found
-
-    def _draw(self, store: Window, phase: int, epoch: int, window: int) -> EpochPlan:
-        max_tokens = self.phases[phase].max_seq_length - self.objective.specials
-        rng = generator(self.seed, PLAN, phase, epoch, window)
-        return plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
         """Return the number of examples in a window of an epoch; None where the epoch has no such window."""

@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
 LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence
 GROUP = 1 << 18  # characters that are encoded at once
-_REMEMBERED = 1 << 19  # words whose ids are cached, about: 100 MB a process
 _REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script, region: sentencex has no rules for them
 # The languages that `sentencex` knows by a code of two letters, by their codes of three.
 _TWO_LETTERS = {
@@ -98,55 +97,20 @@ def _cut_long(sentence: str) -> Iterator[str]:
         begin = end
 
 
-class Encoder:
-    """Drop-in replacement for the Rust tokenizer's `encode_batch` that remembers the ids of words; twice as fast.
-
-    BERT's normaliser and pre-tokeniser look at one character at a time, and a space ends a word in any context; so the
-    ids of a sentence are the ids of its words one after the other. Words recur (Zipf's law), and the Rust tokenizer
-    encodes only new ones. If a tokenizer does not work word by word, or if the text contains one of its added tokens,
-    it encodes the sentences.
-    """
-
-    def __init__(self, tokenizer: Tokenizer):
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self.tokenizer = tokenizer
-        self._ids = {}  # text between two spaces → its ids
-
-    def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all sentences, one after the other (int32), and the tokens of each (int64)."""
-        if self._is_by_word(" ".join(sentences)):
-            ids = self._look_up([sentence.split(" ") for sentence in sentences])
-        else:
-            ids = self._encode(sentences)
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _look_up(self, sentences: list[list[str]]) -> list[list[int]]:
-        """Return the ids of each sentence, a list of words."""
-        if len(self._ids) > _REMEMBERED:
-            self._ids.clear()
-        new = {word for sentence in sentences for word in sentence if word not in self._ids}
-        self._ids.update(zip(new, self._encode(list(new)), strict=True))
-        return [list(itertools.chain.from_iterable(map(self._ids.__getitem__, words))) for words in sentences]
-
-    def _is_by_word(self, text: str) -> bool:
-        """Return whether the ids of a text are the ids of its words, one after the other."""
-        rust = self.tokenizer
-        parts = [type(part).__name__ for part in (rust.normalizer, rust.pre_tokenizer, rust.model)]
-        added = rust.get_added_tokens_decoder().values()
-        return parts == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and not any(
-            token.normalized or token.content in text for token in added
-        )
-
-
 @functools.lru_cache(maxsize=2)
-def load_encoder(path: str | Path, version: str = "") -> Encoder:
-    """Return the encoder of a `tokenizer.json`, cached; with another `version` (any string) it is read again."""
-    return Encoder(Tokenizer.from_file(str(path)))
+def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json`, cached; with another `version` (any string) it is read again."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of all sentences, one after the other (int32), and the tokens of each (int64)."""
+    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(sentences, add_special_tokens=False)]
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
 
 class Encoded(NamedTuple):
@@ -195,19 +159,19 @@ def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
         yield tuple(group)
 
 
-def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: str | None) -> Encoded:
+def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language: str | None) -> Encoded:
     """Encode a group of pieces. Sentences without a token are left out.
 
     Args:
-        tokenizer: an encoder, or the arguments of `load_encoder` (for another process).
+        tokenizer: without truncation and padding, or the arguments of `load_encoder` (for another process).
     """
-    encoder = tokenizer if isinstance(tokenizer, Encoder) else load_encoder(*tokenizer)
+    rust = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
-    ids, lengths = encoder(list(itertools.chain.from_iterable(split)))
+    ids, lengths = encode(rust, list(itertools.chain.from_iterable(split)))
     piece = np.repeat(np.arange(len(group)), list(map(len, split)))[lengths > 0]
 
-    unknown = encoder.tokenizer.token_to_id("[UNK]")
-    small = encoder.tokenizer.get_vocab_size() < 2**16
+    unknown = rust.token_to_id("[UNK]")
+    small = rust.get_vocab_size() < 2**16
     return Encoded(
         ids=ids.astype(np.uint16 if small else np.int32),
         sentence_lengths=lengths[lengths > 0].astype(np.int32),

@@ -1,4 +1,4 @@
-"""Finds and opens input files: expands paths, URLs and globs, tells the kind of a file, decompresses it."""
+"""Finds and opens input files: expands paths and globs, tells the kind of a file, decompresses it."""
 
 import bz2
 import codecs
@@ -12,17 +12,15 @@ import json
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import fsspec
 import pyarrow as pa
 
 from bert_hf.config.files import check_input_file
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.mails import is_mail
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError
 
 
 def _open_zstd(file: Any, _: str) -> Any:
@@ -58,35 +56,11 @@ _USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "word", "token", "tokens", "context",
 _REMEDY = "check the path (globs need quotes)"
 
 
-@contextlib.contextmanager
-def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
-    """Convert errors of servers and file systems to `InputError`.
-
-    Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = first_line(error)
-        if isinstance(error, ImportError):  # the client of this protocol
-            remedy = 'pip install "bert-hf[streaming]"'
-        elif reason == str(where):  # all that fsspec's clients say
-            reason = "not found, or the server does not answer"
-        raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
-
-
 # ---- which files
 
 
-def is_url(path: str | Path) -> bool:
-    """Return whether it has a protocol: s3://, hf://, https://, …"""
-    return "://" in str(path)
-
-
 def expand(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files that paths, URLs and globs name, each once, in the order given, those of a glob sorted.
+    """Return the files that paths and globs name, each once, in the order given, those of a glob sorted.
 
     Args:
         folders: folders are accepted, and remain as they are.
@@ -96,7 +70,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
         if folders and os.path.isdir(pattern):
             matches = [pattern]
         else:
-            matches = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+            matches = _expand_path(pattern)
         if not matches:
             raise InputError("no such file", where=pattern, remedy=_REMEDY)
         files += matches
@@ -104,7 +78,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
     # A file that was held out under one name must not be trained on under another
     by_place = {}
     for path in files:
-        by_place.setdefault(path if is_url(path) else os.path.realpath(path), path)
+        by_place.setdefault(os.path.realpath(path), path)
     return list(by_place.values())
 
 
@@ -113,7 +87,7 @@ def check_disjoint(**named: list[str] | None) -> None:
     options: dict[str, str] = {}
     for option, patterns in named.items():
         for path in expand(patterns or [], folders=True):
-            real = path if is_url(path) else os.path.realpath(path)
+            real = os.path.realpath(path)
             if real in options:
                 what = f"given to both --{options[real]} and --{option}"
                 raise InputError(what, where=path, remedy="give other data to one of them")
@@ -125,40 +99,23 @@ def _expand_path(pattern: str) -> list[str]:
     if glob.has_magic(pattern) and not os.path.lexists(pattern):
         paths = sorted(glob.glob(pattern, recursive=True))
 
+    remedy = "download it first; a dataset of the Hub is read by --dataset_name" if "://" in pattern else _REMEDY
     for path in paths:
-        check_input_file(path, _REMEDY)
+        check_input_file(path, remedy)
     return paths
-
-
-def _expand_url(pattern: str) -> list[str]:
-    with access_errors(pattern):
-        system, path = fsspec.url_to_fs(pattern)
-        return sorted(map(system.unstrip_protocol, system.glob(path))) if glob.has_magic(path) else [pattern]
 
 
 # ---- their kind
 
 
-def path_without_query(path: str | Path) -> Path:
-    """Return a path; of a URL without its query, which may hold a signature."""
-    return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
-
-
-def _suffix(path: str | Path) -> str:
-    return path_without_query(path).suffix.lower()
-
-
 def compression(path: str | Path) -> str | None:
-    """Return `.gz`, `.xz`, `.bz2`, `.zst` or None: by the first bytes of a file, by the name of a URL."""
-    suffix = _suffix(path)
-    if not os.path.isfile(path):
-        return suffix if suffix in _OPENERS else None
-    return _by_content(str(path), named_kind(path), os.stat(path).st_mtime_ns)[0]
+    """Return `.gz`, `.xz`, `.bz2`, `.zst` or None, by the first bytes of a file."""
+    return _by_content(str(path), os.stat(path).st_mtime_ns)[0]
 
 
 def named_kind(path: str | Path) -> str:
     """Return the suffix before that of a compression: `.txt`, `.jsonl`, …"""
-    plain = path_without_query(path)
+    plain = Path(path)
     return (Path(plain.stem) if plain.suffix.lower() in _OPENERS else plain).suffix.lower()
 
 
@@ -171,11 +128,11 @@ def kind_of(path: str | Path) -> str:
     named = named_kind(path)
     if not os.path.isfile(path):
         return named
-    return _by_content(str(path), named, os.stat(path).st_mtime_ns)[1] or named
+    return _by_content(str(path), os.stat(path).st_mtime_ns)[1] or named
 
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
-def _by_content(path: str, named: str, _: int) -> tuple[str | None, str | None]:
+def _by_content(path: str, _: int) -> tuple[str | None, str | None]:
     """Return compression and kind of a file whose content tells them."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -189,7 +146,7 @@ def _by_content(path: str, named: str, _: int) -> tuple[str | None, str | None]:
     for magic, what in _UNREADABLE.items():
         if head.startswith(magic):
             raise InputError(f"{what}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
-    return packed, _kind_of_text(head, named)
+    return packed, _kind_of_text(head, named_kind(path))
 
 
 def _kind_of_text(head: bytes, named: str) -> str | None:
@@ -240,29 +197,18 @@ def log_unexpected(files: tuple[str, ...]) -> None:
     """Log the files that are read as another kind than their names say; once for the same files."""
     others: dict[str, list[str]] = {}
     for path in files:
-        if not is_url(path):
-            suffix, packed = _suffix(path), compression(path)
-            kind = kind_of(path)
-            found = [] if kind == named_kind(path) else [_KIND_NAMES.get(kind, kind)]
-            if packed != (suffix if suffix in _OPENERS else None):
-                found.append(f"compressed as {packed}" if packed else "not compressed")
-            if found:
-                others.setdefault(", ".join(found), []).append(Path(path).name)
+        suffix, packed = Path(path).suffix.lower(), compression(path)
+        kind = kind_of(path)
+        found = [] if kind == named_kind(path) else [_KIND_NAMES.get(kind, kind)]
+        if packed != (suffix if suffix in _OPENERS else None):
+            found.append(f"compressed as {packed}" if packed else "not compressed")
+        if found:
+            others.setdefault(", ".join(found), []).append(Path(path).name)
     for found, names in others.items():
         logger.info(f"{shorten_list(names)}: {found}, as the content shows, and read as such")
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """Open a file or a URL for reading, decompressed.
-
-    Raises:
-        InputError: the URL cannot be opened. (A file's error stays an `OSError`.)
-    """
-    opener = _OPENERS.get(compression(path) or "")
-    if not is_url(path):
-        return (opener or open)(path, "rb")
-
-    with access_errors(path):
-        system, place = fsspec.url_to_fs(str(path))
-        file = io.BufferedReader(system.open(place, "rb"))  # those of some protocols read no line in parts
-    return opener(file, "rb") if opener else file
+    """Open a file for reading, decompressed."""
+    opener = _OPENERS.get(compression(path) or "", open)
+    return opener(path, "rb")

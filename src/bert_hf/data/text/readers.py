@@ -1,4 +1,4 @@
-"""Reads the lines of text files, local or behind a URL, and plain text as documents.
+"""Reads the lines of text files, and plain text as documents.
 
 A document is one `Piece` or several, of at most `PIECE` characters each, however long the document is.
 """

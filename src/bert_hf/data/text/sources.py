@@ -6,26 +6,20 @@ it, and `read()`, which yields its documents in order, as `Piece`s. Sources are 
 
 import contextlib
 import functools
-import json
 import os
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import fsspec
-
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import ARTICLES, access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.input_files import ARTICLES, kind_of
 from bert_hf.data.text.line_breaks import join_lines, wrap_width
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
-# Fields of a server's answer that change when the file does
-_VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _HEAD = 1 << 16  # characters that tell whether a text is wrapped
 _FEW_FILES = 100  # so many small files do not share shards
 _SMALL, _SHARED, _MOST_FILES = 1 << 20, 1 << 23, 2000  # bytes of a small file; bytes and files that share a shard
@@ -35,7 +29,7 @@ _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --tr
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv, mails; also compressed), or the URL of one (fsspec).
+    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv, mails; also compressed).
 
     In plain text blank lines separate documents; elsewhere each row or mail is a document (see `tables`).
     """
@@ -47,25 +41,17 @@ class TextFile:
     @property
     def name(self) -> str:
         """Return the last part of its path: the same on every machine."""
-        return path_without_query(self.path).name
+        return Path(self.path).name
 
     def checksum(self) -> str:
-        """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
-        with access_errors(self.path):
-            if not is_url(self.path):
-                of_file, width = file_checksum(self.path), self.width()
-                return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
-
-            system, path = fsspec.url_to_fs(self.path)
-            info = {re.sub("[-_]", "", key.lower()): str(value) for key, value in system.info(path).items()}
-            return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
+        """SHA-256 of its bytes and of the width of lines that are joined."""
+        of_file, width = file_checksum(self.path), self.width()
+        return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
 
     def width(self) -> int | None:
         """Return the width of lines that are joined (0: lines of any width); None: they are not joined."""
         if self.join_lines is not None:
             return 0 if self.join_lines else None
-        if is_url(self.path):
-            return None
         status = os.stat(self.path)
         return _wrap_width(self, status.st_size, status.st_mtime_ns)
 
@@ -77,13 +63,11 @@ class TextFile:
 
     def read_as_it_stands(self) -> Iterator[Piece]:
         """Yield its documents with the line breaks of the file."""
-        with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
-            kind = kind_of(self.path)
-            if kind in (".txt", "", ARTICLES):
-                yield from read_plain(self.path)
-                return
-            for text in read_texts(self.path, self.text_column):
-                yield from cut_pieces(text)
+        if kind_of(self.path) in (".txt", "", ARTICLES):
+            yield from read_plain(self.path)
+            return
+        for text in read_texts(self.path, self.text_column):
+            yield from cut_pieces(text)
 
 
 @dataclass(frozen=True)
@@ -114,7 +98,7 @@ class SmallFiles:
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
     """Return the files in order, consecutive small ones as one source, where there are more than `_FEW_FILES`."""
-    sizes = [_SMALL if is_url(file.path) else os.stat(file.path).st_size for file in files]
+    sizes = [os.stat(file.path).st_size for file in files]
     if sum(size < _SMALL for size in sizes) <= _FEW_FILES:
         return list(files)
 
@@ -168,13 +152,13 @@ class HubShard:
         if is_saved_dataset(self.dataset):
             files = sorted(Path(self.dataset).rglob("*.arrow"))
             return text_checksum(" ".join([self.name, *map(file_checksum, files)]))
-        with access_errors(self.dataset, _HUB_REMEDY):
+        with _hub_errors(self.dataset):
             revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
         return text_checksum(f"{self.name} {revision}")
 
     def read(self) -> Iterator[Piece]:
         """Yield its rows; each is a document."""
-        with access_errors(self.dataset, _HUB_REMEDY):
+        with _hub_errors(self.dataset):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
             rows = (Row(row, self.dataset) for row in shard)
             for text in row_texts(rows, self.text_column):
@@ -183,6 +167,17 @@ class HubShard:
 
 
 Source = TextFile | SmallFiles | HubShard | Documentation
+
+
+@contextlib.contextmanager
+def _hub_errors(dataset: str) -> Iterator[None]:
+    """Convert errors of the Hub and its clients, of many classes, to `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"cannot be read: {first_line(error)}", where=dataset, remedy=_HUB_REMEDY) from None
 
 
 def is_saved_dataset(folder: str) -> bool:
@@ -222,7 +217,7 @@ def hub_rows(
 
     loaded: Any = dataset
     if isinstance(dataset, str):
-        with access_errors(dataset, _HUB_REMEDY):
+        with _hub_errors(dataset):
             saved = is_saved_dataset(dataset)
             loaded = _load_saved(dataset) if saved else cast(Any, datasets.load_dataset(dataset, config))
     name = dataset if isinstance(dataset, str) else "dataset"
@@ -245,6 +240,6 @@ def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
 
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
     """Return the shards of a Hub dataset's `train` split."""
-    with access_errors(dataset, _HUB_REMEDY):
+    with _hub_errors(dataset):
         count = _load_streaming(dataset, config).num_shards
     return [HubShard(dataset, config, index, count, text_column) for index in range(count)]

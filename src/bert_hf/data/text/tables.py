@@ -1,4 +1,4 @@
-"""Reads tables (.csv .tsv .jsonl .json .parquet, also compressed, local or behind a URL) row by row.
+"""Reads tables (.csv .tsv .jsonl .json .parquet, also compressed) row by row.
 
 Pre-training and fine-tuning read tables by these rules:
 
@@ -32,15 +32,13 @@ from bert_hf.data.text.input_files import (
     LABEL_NAMES,
     MAILS,
     TEXT_NAMES,
-    access_errors,
     compression,
     expand,
-    is_url,
     kind_of,
     open_bytes,
 )
 from bert_hf.data.text.readers import KINDS, PIECE, read_documents, read_lines
-from bert_hf.errors import InputError, did_you_mean, mask_secrets
+from bert_hf.errors import InputError, did_you_mean
 
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
@@ -57,7 +55,7 @@ class Row(NamedTuple):
 
     Attributes:
         values: by column. Cells of .csv and .tsv files are strings as they stand in the file.
-        where: its file, without the secrets of a URL, or its Hub dataset.
+        where: its file, or its Hub dataset.
         line: in the file; of a Parquet file the number of the row; None of a Hub dataset and of a JSON array.
         document: name of its document within the file, for a sentence of a CoNLL file; else None.
     """
@@ -95,7 +93,7 @@ def read_rows(
         columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, and
             none of these names.
     """
-    kind, where = kind_of(path), mask_secrets(path)
+    kind = kind_of(path)
     if kind == ".parquet":
         numbered = _parquet_rows(path, class_names=class_names)
     elif kind in _JSON:
@@ -106,8 +104,8 @@ def read_rows(
         numbered = _separated_rows(path, kind, encoding, like, separator, columns)
     else:
         remedy = f"use {' '.join(KINDS)}, also .gz .xz .bz2 or .zst"
-        raise InputError(f"unknown kind {kind!r}", where=where, remedy=remedy)
-    return (Row(values, where, line) for line, values in numbered)
+        raise InputError(f"unknown kind {kind!r}", where=path, remedy=remedy)
+    return (Row(values, path, line) for line, values in numbered)
 
 
 def file_rows(
@@ -118,12 +116,11 @@ def file_rows(
     separator: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> list[Row]:
-    """Return the rows of small tables, in the order of the files (paths, globs, URLs); see `read_rows`."""
+    """Return the rows of small tables, in the order of the files (paths, globs); see `read_rows`."""
     rows: list[Row] = []
     for path in expand(files):
         before = len(rows)
-        with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows += read_rows(path, encoding, like, separator=separator, columns=columns)
+        rows += read_rows(path, encoding, like, separator=separator, columns=columns)
         if len(rows) == before:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
     return rows
@@ -249,7 +246,7 @@ def _separated_rows(
             raise InputError(what, where=path, line=line, remedy="rename one of them")
         names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
     else:
-        logger.info(f"{mask_secrets(path)}: no header; its first row counts, its columns are {' and '.join(names)}")
+        logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
 
     for line, fields in rows:
         if len(fields) != len(names):
@@ -368,7 +365,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
     """Yield the rows, all columns or some of them."""
     try:
-        source: Any = open_bytes(path) if is_url(path) or compression(path) else path
+        source: Any = open_bytes(path) if compression(path) else path
         if not isinstance(source, str) and not source.seekable():
             source = io.BytesIO(source.read())
         file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole

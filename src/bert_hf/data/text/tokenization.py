@@ -44,25 +44,22 @@ def train_tokenizer(
     do_lower_case: bool = True,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
-    limit_alphabet: int | None = None,
 ) -> BertTokenizer:
     """Train a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
 
-    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, and
-    only others become [UNK]. The same texts and options give the same vocabulary. A line says whether accents are
-    stripped, and why.
+    The alphabet is the 1,000 most frequent characters, or as many as make up 99.95 % of the text (Chinese, Japanese
+    and Korean need more), but more than 1,000 take no more than half of the vocabulary. Every character of it is in
+    the vocabulary both as the start and as the continuation (##) of a word, and only others become [UNK]. The same
+    texts and options give the same vocabulary. A line says whether accents are stripped, and why.
 
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
         vocab_size: an upper limit; a small text gives a smaller vocabulary.
         strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
             Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
-        limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
-            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters,
-            and never more than fit into it.
 
     Raises:
-        InputError: `limit_alphabet` characters do not fit into `vocab_size`, or not even one does.
+        InputError: not even one character fits into `vocab_size`.
     """
     characters = Counter()
     for text in texts:
@@ -78,7 +75,7 @@ def train_tokenizer(
     }
 
     rust = backend(BertTokenizer(**options))
-    alphabet = _alphabet(characters, rust.normalizer, limit_alphabet, vocab_size)
+    alphabet = _alphabet(characters, rust.normalizer, vocab_size)
     vocabulary = _train_wordpiece(rust, texts, alphabet, vocab_size)
     return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
 
@@ -116,7 +113,7 @@ def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
         rust.pre_tokenizer = PreTokenizers([rust.pre_tokenizer, long_word])
 
 
-def _alphabet(characters: Counter[str], normalizer, limit: int | None, vocab_size: int) -> list[str]:
+def _alphabet(characters: Counter[str], normalizer, vocab_size: int) -> list[str]:
     """Return the most frequent characters after normalisation, in the order of their code points."""
     counts = Counter()
     for character, count in characters.items():
@@ -125,17 +122,13 @@ def _alphabet(characters: Counter[str], normalizer, limit: int | None, vocab_siz
 
     by_frequency = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
-    if most < min(limit or 1, len(by_frequency)):
-        raise InputError(
-            f"a vocabulary of {vocab_size:,} has room for {max(0, most):,} characters (two tokens each)",
-            where="--limit_alphabet" if limit else "--vocab_size",
-            remedy="give a larger --vocab_size",
-        )
+    if by_frequency and most < 1:
+        what = f"a vocabulary of {vocab_size:,} has room for no character (two tokens each)"
+        raise InputError(what, where="--vocab_size", remedy="give a larger --vocab_size")
 
-    if limit is None:
-        covered = np.cumsum([-count for count, _ in by_frequency])
-        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if by_frequency else 0
-        limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
+    covered = np.cumsum([-count for count, _ in by_frequency])
+    needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if by_frequency else 0
+    limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
     return sorted(character for _, character in by_frequency[:limit])
 
 

@@ -15,7 +15,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.precision import inference_autocast
 from bert_hf.console import shorten_list
-from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of
+from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
@@ -296,7 +296,7 @@ def numbered_outputs(count: int) -> dict:
 def rows_of_files(
     head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
 ) -> Iterator[Row]:
-    """Yield the rows of files, globs, folders and URLs in their order; one without rows is an error.
+    """Yield the rows of files, globs and folders in their order; one without rows is an error.
 
     Args:
         class_names: of Parquet files, the names of classes in place of their numbers.
@@ -304,11 +304,10 @@ def rows_of_files(
     for path in expand(list(files), folders=True):
         empty = True
         keeps_numbers = not class_names and kind_of(path) == ".parquet"
-        with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
-            for row in rows:
-                empty = False
-                yield row
+        rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
+        for row in rows:
+            empty = False
+            yield row
         if empty:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
 
