@@ -39,7 +39,6 @@ from bert_hf.training.checkpoints.trainer_state import load_logs
 from bert_hf.training.compilation import take_over_compilation
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.patching import replaced_attributes
 from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
