@@ -89,6 +89,7 @@ def test_a_finished_model_records_how_rows_become_features(checkpoint, tmp_path)
 
     trained_on = json.loads((run / "config.json").read_text())["trained_on"]
     columns = {"text_column": "body_text", "text_pair_column": None, "label_column": "kind"}
+    assert trained_on.pop("typical")["tokens"] == [7, 0]  # mean and deviation
     assert trained_on == {"head": "classification", **columns, "long_texts": "windows", "max_seq_length": 8}
     assert recipe("predict")([str(run), f"{tmp_path}/test.csv", "--output", f"{tmp_path}/out.jsonl"]) == 0
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])

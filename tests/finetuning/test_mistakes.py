@@ -1,4 +1,4 @@
-"""What a person looks at before a classifier is used: its mistakes."""
+"""What a person looks at before a classifier is used: mistakes, groups of rows, rows of another kind."""
 
 import csv
 import json
@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from helpers.classified_rows import classify, write_classified
 from helpers.recipe_runs import recipe
+from tiny import tiny_tokenizer
 
+from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.decisions.mistakes import Judged, write_mistakes
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
@@ -62,12 +64,39 @@ def test_a_model_that_knows_only_the_frequencies_suspects_nothing(tmp_path):
     )
 
 
+def test_only_rows_of_another_kind_are_reported():
+    random, tokenizer = np.random.default_rng(0), tiny_tokenizer()
+    words, parts, unknown = (tokenizer.convert_tokens_to_ids(token) for token in ("w1", "##x0", "[UNK]"))
+
+    def rows_of(count: int, tokens: int = 20, share: float = 0.1) -> dict[str, list]:
+        lengths = 1 + random.poisson(tokens - 1, count)
+        ids = [np.where(random.random(length) < share, random.choice([parts, unknown]), words) for length in lengths]
+        return {"input_ids": [own.tolist() for own in ids], "length": lengths.tolist()}
+
+    usual = rows_of(4000)
+    typical = typical_values(usual, tokenizer)
+    shares = [np.mean(np.array(ids) != words) for ids in usual["input_ids"]]
+    assert typical["tokens"] == pytest.approx((np.mean(usual["length"]), np.std(usual["length"])), abs=1e-4)
+    assert typical["share of unknown words"] == pytest.approx((np.mean(shares), np.std(shares)), abs=1e-4)
+
+    for count in (1, 10, 100, 4000):  # other rows of the same kind
+        assert not drift_line(rows_of(count), tokenizer, typical)
+    long = drift_line(rows_of(200, tokens=30), tokenizer, typical)
+    assert long.startswith("! the rows differ from the training rows: tokens ")
+    assert "unknown" not in long
+    strange = drift_line(rows_of(200, share=0.4), tokenizer, typical)
+    assert "share of unknown words" in strange
+    assert "tokens" not in strange
+
+
 # ---- a run on rows whose labels are numbers
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = write_classified(tmp_path_factory.mktemp("mistakes"), ("0", "1"))
+    strange = ["text", *[" ".join(f"zz{row}{word}" for word in range(12)) for row in range(100)]]
+    (folder / "strange.csv").write_text("\n".join(strange) + "\n")
     words = ["--class_names", "ham", "spam", "--write_predictions", "true"]
     assert classify(folder, "run", *words) == 0
     return folder
@@ -89,3 +118,9 @@ def test_names_are_given_to_numbers(run):
     assert config["id2label"] == {"0": "ham", "1": "spam"}
     words = [str(run / "run"), "--test_file", str(run / "test.csv"), "--output_dir", str(run / "again")]
     assert recipe("evaluate")(words) == 0  # whose rows have the numbers
+
+
+def test_strange_rows_are_reported(run, caplog, capsys):
+    for name, expected in (("test", False), ("strange", True)):
+        assert recipe("predict")([str(run / "run"), str(run / f"{name}.csv"), "--output", str(run / "out.csv")]) == 0
+        assert ("! the rows differ from the training rows: " in caplog.text + capsys.readouterr().err) == expected

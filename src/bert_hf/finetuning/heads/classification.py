@@ -19,6 +19,7 @@ from bert_hf.console import logger
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
+from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts, numbered_outputs
 from bert_hf.finetuning.heads.pictures import bars
@@ -57,6 +58,7 @@ class ClassificationHead(Head):
         whole_files: a text file is one row, not each of its lines: as in the folders of the training.
         class_weights: (C,) weights of the classes in the training loss; None: all are equal.
         benchmark_metrics: names of the metrics that the task's benchmark reports; the first decides.
+        typical: mean and deviation of measures of the training rows (`decisions/drift.py`), which are recorded.
         threshold: of the probability of class 1 of two; of several labels one for each.
         label_scale: mean and deviation of the numbers, while the network predicts standardized ones, as in a training;
             None: it predicts the numbers themselves.
@@ -74,6 +76,7 @@ class ClassificationHead(Head):
         self.columns_read: Columns | None = None
         self.class_weights: Tensor | None = None
         self.benchmark_metrics: tuple[str, ...] = ()
+        self.typical: dict[str, tuple[float, float]] = {}
         self.label_scale: tuple[float, float] | None = None
         self.whole_files = False
         self.columns_without_header: tuple[str, ...] = ()
@@ -249,6 +252,9 @@ class ClassificationHead(Head):
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
         """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
         assert isinstance(kept, np.ndarray)
+        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
+            logger.info(line)
+            self.typical = {}  # once
         outputs = average_windows(kept, encoded.row_of_feature)
         if self.label_scale is None:
             return outputs
@@ -358,6 +364,8 @@ class ClassificationHead(Head):
             options["whole_files"] = True
         if self.columns_without_header:
             options["columns_without_header"] = self.columns_without_header
+        if self.typical:
+            options["typical"] = self.typical
         if self.label_scale:
             options["label_scale"] = list(self.label_scale)
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
@@ -372,3 +380,4 @@ class ClassificationHead(Head):
         self.demo_columns = tuple(filter(None, columns))
         self.whole_files = bool(self.trained.get("whole_files"))
         self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
+        self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}

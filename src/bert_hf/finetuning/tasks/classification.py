@@ -16,6 +16,7 @@ from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import check_known
 from bert_hf.finetuning.decisions import mistakes, thresholds
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
+from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.metrics.classification import (
@@ -150,6 +151,10 @@ class ClassificationTask(Task):
 
     # ---- decisions
 
+    def begin(self) -> None:
+        super().begin()
+        self.head.typical = {}
+
     def decide(self, kept: Kept, network: Any) -> list[str]:
         if self.head.regression or self.task_args.validates_on_training_rows:
             return []
@@ -168,6 +173,7 @@ class ClassificationTask(Task):
 
         if thresholds.threshold_option(self.task_args) is not None:
             lines += self._decide_thresholds(logits, targets)
+        self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
@@ -188,8 +194,9 @@ class ClassificationTask(Task):
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
             return self._constant_line(part, kept[part])
+        drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
-            return []
+            return [drift] if drift else []
         labelled = [each for each in kept if self.targets(each) is not None]
         judged = {each: self._judged(each, kept[each]) for each in labelled}
         findings = []
@@ -202,7 +209,7 @@ class ClassificationTask(Task):
         if self.task_args.validates_on_training_rows and part != "validation":
             judged.pop("validation", None)  # the model was fitted to them
         findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
-        return findings
+        return list(filter(None, [*findings, drift]))
 
     def _constant_line(self, part: str, kept: Kept) -> list[str]:
         """Return a sentence where the predicted numbers are nearly the same for all rows."""
