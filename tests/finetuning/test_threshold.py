@@ -9,11 +9,12 @@ import pytest
 from helpers.classified_rows import classify, write_classified
 from helpers.recipe_runs import recipe
 from scipy.special import expit
+from scipy.stats import beta
 
 import bert_hf
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold
+from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold, describe_threshold
 from bert_hf.finetuning.metrics.classification import classification_metrics, positive_scores, predicted_classes
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
@@ -69,7 +70,7 @@ def test_it_lies_between_two_scores():
     assert choose_threshold(scores, 1 - targets, asked("max_false_positive_rate", 0.1)) == pytest.approx(0.95)
 
 
-def test_the_rates():
+def test_the_rates_and_their_exact_intervals():
     logits, targets = drawn(7)
     metrics = classification_metrics(predicted_classes(logits, 0.6), targets, logits, with_rates=True)
     hits, alarms = counts(logits, targets, 0.6)
@@ -77,6 +78,11 @@ def test_the_rates():
     assert metrics["recall"] == hits / targets.sum()
     assert metrics["false_positive_rate"] == alarms / negatives
     assert metrics["precision"] == hits / (hits + alarms)
+
+    low, high = beta.ppf([0.025, 0.975], [alarms, alarms + 1], [negatives - alarms + 1, negatives - alarms])
+    line = describe_threshold(logits, targets, 0.6, ("ham", "spam"))
+    assert f"{alarms:,} of {negatives:,}; {low:.4f} to {high:.4f}" in line
+    assert "no such rows" in describe_threshold(logits, np.ones(200, int), 0.6, ("ham", "spam"))
 
 
 def test_a_rate_that_the_rows_cannot_show():

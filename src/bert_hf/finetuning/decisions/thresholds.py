@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax
+from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
+from bert_hf.finetuning.metrics.classification import predicted_classes
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
@@ -110,3 +112,20 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) ->
 
     neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores
     return float(neighbours[best : best + 2].mean())
+
+
+def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:
+    """Return a sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
+    is_positive, predicted = targets == 1, predicted_classes(logits, threshold) == 1
+    false_alarms, found = (_share(predicted[rows]) for rows in (~is_positive, is_positive))
+    return (
+        f"Predicts {labels[1]!r} from a probability of {threshold:.4f}: false-positive rate {false_alarms}, "
+        f"recall {found}, with 95 % intervals"
+    )
+
+
+def _share(hits: np.ndarray) -> str:
+    if not len(hits):
+        return "unknown (no such rows)"
+    low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")
+    return f"{hits.mean():.4f} ({hits.sum():,} of {len(hits):,}; {low:.4f} to {high:.4f})"

@@ -180,14 +180,12 @@ class ClassificationTask(Task):
         """Choose the threshold by validation rows, of several labels one for each; return a line on them."""
         if not self.head.several_labels:
             self.head.threshold = thresholds.choose_threshold(positive_scores(logits), targets, self.task_args)
-            return [f"threshold, by validation rows: {self.head.threshold:.4f}"]
+            on_rows = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
+            return [f"threshold, by validation rows: {on_rows}"]
         chosen = thresholds.choose_each(logits, targets, self.task_args)
         self.head.threshold = chosen
         named = zip(self.head.labels, chosen, strict=True)
         return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in named)}"]
-
-    def _threshold_line(self) -> str:
-        return f"Predicts {self.head.labels[1]!r} from a probability of {self.head.threshold:.4f}"
 
     # ---- error analysis
 
@@ -203,7 +201,8 @@ class ClassificationTask(Task):
         if len(self.head.labels) <= FEW_CLASSES:
             draw_confusion(folder / "confusion.png", judged[part].targets, judged[part].predictions, self.head.labels)
         if self.head.threshold is not None:
-            findings.append(self._threshold_line())
+            on = self.predictions(part, kept[part]), judged[part].targets
+            findings.append(thresholds.describe_threshold(*on, self.head.threshold, self.head.labels))
 
         # Rows to look at
         if self.task_args.validates_on_training_rows and part != "validation":
