@@ -25,7 +25,7 @@ the same. Commands that train also take every field of transformers'
 # What a user looks for, and the options of each subject in the order in which they are used
 SUBJECTS = {
     "Command": "config check num_processes accelerate_config",
-    "Data": """train_file validation_file test_file dataset_name dataset_config_name task text_column
+    "Data": """train_file validation_file test_file dataset_name dataset_config_name task data_dir text_column
         text_pair_column encoding separator language sentence_per_line join_lines deduplicate shard num_proc cache_dir
         validation_split_percentage test_split_percentage split_seed folds max_train_samples max_eval_samples""",
     "Labels": """label_column label_separator label_columns problem_type class_names class_weight
@@ -44,8 +44,8 @@ SUBJECTS = {
         dataloader_num_workers ddp_timeout""",
     "Hub": "push_to_hub hub_model_id model_license dataset_license dataset_source",
     "Prediction": """output write_predictions host max_false_positive_rate min_precision best_f1_threshold
-        null_score_diff_threshold n_best_size max_answer_length format layers pooling dtype""",
-    "Comparison": """models recipe folds_dir seeds train_sizes metrics reference parts blimp max_pairs device
+        null_score_diff_threshold n_best_size max_answer_length format layers pooling""",
+    "Comparison": """models recipe folds_dir seeds train_sizes metrics reference blimp max_pairs device
         num_devices global_batch mfu""",
 }
 

@@ -1,7 +1,7 @@
 """Fine-tune a pre-trained BERT to classify texts or pairs of texts: one new layer on [CLS] (Devlin et al. 2019, 4.1).
 
 bert-hf classify --model_name_or_path runs/pretrain-default --train_file messages.csv
-bert-hf classify --model_name_or_path google-bert/bert-base-uncased --task mrpc
+bert-hf classify --model_name_or_path google-bert/bert-base-uncased --task mrpc --data_dir glue/MRPC
 bert-hf classify --model_name_or_path runs/pretrain --train_file a.csv --test_file b.csv --num_processes 2
 
 In a clone: accelerate launch --config_file accelerate_config.yaml recipes/finetune_classification.py ...

@@ -88,6 +88,7 @@ main_of = lru_cache(recipe_main)
 
 CHECKPOINTS = ("pretrain-default", "mine", "bert-mini-cpu", "bert-mini-cpu-long", "adapted-0", "sst2-adapted")
 CLASSIFIERS = ("spam-messages", "comments")
+MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +140,9 @@ def write_texts(folder: Path, documents: list[str]) -> None:
         **dict.fromkeys(
             ("comments.csv", "new.csv", "labelled.csv"), ("label,comment\n" + labelled.replace("\t", ",")).encode()
         ),
+        "glue/MRPC/train.tsv": f"{MRPC}1\t1\t2\tA man runs.\tHe runs.\n0\t3\t4\tIt rains.\tNo.\n".encode(),
+        "glue/MRPC/dev.tsv": f"{MRPC}0\t1\t2\tA.\tB.\n".encode(),
+        "glue/MRPC/test.tsv": f"index\t{MRPC.partition(chr(9))[2]}0\t1\t2\tA.\tB.\n".encode(),
         **dict.fromkeys(
             ("conll/train.txt", "conll/dev.txt", "conll/test.txt"), b"Ada B-PER\nsleeps O\n\nIt O\nrains O\n"
         ),

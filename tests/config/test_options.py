@@ -13,7 +13,7 @@ from bert_hf.errors import InputError
 
 OURS = """
     accelerate_config best_f1_threshold blimp cache_dir check class_names class_weight config config_name
-    dataset_config_name dataset_license dataset_name dataset_source deduplicate device do_lower_case
+    data_dir dataset_config_name dataset_license dataset_name dataset_source deduplicate device do_lower_case
     doc_stride document_context dropout encoding fast_path feature_based folds folds_dir format from_scratch
     global_batch host join_lines label_column label_columns label_separator language layers long_seq_fraction
     long_seq_length long_texts max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs

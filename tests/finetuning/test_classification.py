@@ -87,3 +87,14 @@ def test_a_subset_of_the_training_rows_has_the_same_positive_class(tmp_path):
     subset, test = [str(tmp_path / "train.tsv")], [str(tmp_path / "test.tsv")]
     task = made_task(tmp_path, train_file=subset, validation_file=subset, test_file=test)
     assert task.head.labels == ("ok", "junk")
+
+
+def test_classes_of_other_names_are_not_written_as_those_of_the_benchmark(tmp_path):
+    task = made_task(tmp_path, pairs=True, task="rte")
+    task.write_predictions(tmp_path, "test", np.tile([1.0, 0.0], (40, 1)))
+    assert not (tmp_path / "submission").exists()
+    task.head.labels = ("entailment", "not_entailment")
+    for drawn in (40, 50):  # nor some rows as all of them
+        task.task_args.max_eval_samples = drawn
+        task.write_predictions(tmp_path, "test", np.eye(2)[[0] * 40])
+        assert (tmp_path / "submission").exists() == (drawn == 50)

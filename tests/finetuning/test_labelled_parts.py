@@ -28,6 +28,8 @@ def write(folder, name, content) -> list[str]:
     ("options", "content", "expected"),
     [
         ({"task": "spim"}, "", "--task: unknown task 'spim'; did you mean 'spam'?"),
+        ({"data_dir": "glue"}, None, "--data_dir: needs --task and no --train_file"),
+        ({"data_dir": "glue", "task": "spam"}, "", "--data_dir: needs --task and no --train_file"),
         ({}, None, "--train_file: no training data"),
         ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
         ({"problem_type": "regression"}, "label\ttext\n1.5\tx\nlow\ty\n", "a.tsv:3: label 'low' is not a number"),

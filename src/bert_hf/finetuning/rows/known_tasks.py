@@ -1,15 +1,28 @@
-"""Table of known tasks (GLUE, SMS spam): their data on the Hub, columns, labels and metrics.
+"""Table of known tasks (GLUE, SICK, SMS spam): their data, columns, labels, metric and submission files.
 
-A task is one entry of `TASKS`.
+A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
+`train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
+(`FOLDER/MRPC/train.tsv`); each may be compressed (.xz, .gz). The files are tab-separated without quoting: a lone quote
+is part of a text. Test files have no labels.
+
+    parts = read_task_folder("mrpc", "glue/MRPC")
+    write_submission(Path("runs/mrpc"), "mrpc", "test", predictions)        # runs/mrpc/submission/MRPC.tsv
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
+
+from bert_hf.config.files import check_input_file, write_durably
+from bert_hf.console import logger
+from bert_hf.data.text.readers import read_lines
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics.classification import CORRELATION
-from bert_hf.finetuning.rows.labelled_texts import as_number
+from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, as_number, labelled_rows
 
-_GLUE = "nyu-mll/glue"
 _SPLITS = {"train": "train", "validation": "validation", "test": "test"}
 _MNLI_SPLITS = {
     "train": "train",
@@ -18,6 +31,8 @@ _MNLI_SPLITS = {
     "test": "test_matched",
     "test_mm": "test_mismatched",
 }
+_SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
+SUBMISSION = "submission"  # folder in the output folder
 
 
 @dataclass(frozen=True)
@@ -25,20 +40,32 @@ class TaskData:
     """The place and the contents of a downstream task's data.
 
     Attributes:
+        hub_id, config: dataset on the Hub, used where no file is given.
         columns: its text, second text (or None) and label.
         labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
-        hub_id, config: dataset on the Hub, used where no file is given.
         metrics: names of the benchmark's; the first selects a model. Without them, the usual ones of a classification.
         splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
+        benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
+        file_columns: text, second text and label in the benchmark's files; None: they have no such files.
+        file_header: all columns of the labelled files, where these have no header.
+        single_file: name of the file with all parts, and the column that distinguishes them.
+        incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
+        labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
     """
 
+    hub_id: str
     columns: tuple[str, str | None, str]
     labels: tuple[str, ...]
-    hub_id: str = _GLUE
     config: str | None = None
     metrics: tuple[str, ...] = ()
     splits: dict[str, str] = field(default_factory=lambda: _SPLITS)
+    benchmark: str | None = None
+    file_columns: tuple[str, str | None, str] | None = None
+    file_header: tuple[str, ...] = ()
+    single_file: tuple[str, str] | None = None
+    incomplete_rows: bool = False
+    labels_are_ids: bool = False
 
     @property
     def regression(self) -> bool:
@@ -46,46 +73,70 @@ class TaskData:
         return not self.labels
 
     @property
-    def hides_test_labels(self) -> bool:
-        """Return whether the test rows have -1 in place of labels, as all of GLUE."""
-        return self.hub_id == _GLUE
+    def submissions(self) -> dict[str, str]:
+        """Return the submission file of each test part: {"test": "MNLI-m.tsv", "test_mm": "MNLI-mm.tsv"}."""
+        if self.benchmark is None:
+            return {}
+        if "test_mm" in self.splits:
+            return {"test": f"{self.benchmark}-m.tsv", "test_mm": f"{self.benchmark}-mm.tsv"}
+        return {"test": f"{self.benchmark}.tsv"}
+
+
+def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], labels: tuple[str, ...], **more):
+    return TaskData("nyu-mll/glue", columns, labels, config, benchmark=benchmark, **{"file_columns": columns, **more})
 
 
 _ACCURACY, _ACCURACY_AND_F1 = ("accuracy",), ("combined_score", "accuracy", "f1")
 _PAIR = ("sentence1", "sentence2", "label")
+_SICK = ("SICK.txt", "SemEval_set")
 
 TASKS = {
     # One sentence
-    "cola": TaskData(
-        ("sentence", None, "label"), ("unacceptable", "acceptable"), config="cola", metrics=("matthews_correlation",)
+    "cola": _glue(
+        "cola", "CoLA", ("sentence", None, "label"), ("unacceptable", "acceptable"), metrics=("matthews_correlation",),
+        file_header=("source", "label", "original_label", "sentence"), labels_are_ids=True,
     ),
-    "sst2": TaskData(("sentence", None, "label"), ("negative", "positive"), config="sst2", metrics=_ACCURACY),
+    "sst2": _glue(
+        "sst2", "SST-2", ("sentence", None, "label"), ("negative", "positive"),
+        metrics=_ACCURACY, labels_are_ids=True,
+    ),
     # Similarity and paraphrase
-    "mrpc": TaskData(_PAIR, ("not_equivalent", "equivalent"), config="mrpc", metrics=_ACCURACY_AND_F1),
-    "qqp": TaskData(
-        ("question1", "question2", "label"),
-        ("not_duplicate", "duplicate"),
-        config="qqp",
-        metrics=_ACCURACY_AND_F1,
+    "mrpc": _glue(
+        "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), metrics=_ACCURACY_AND_F1,
+        file_columns=("#1 String", "#2 String", "Quality"), labels_are_ids=True,
     ),
-    "stsb": TaskData(_PAIR, (), config="stsb", metrics=CORRELATION),
+    "qqp": _glue(
+        "qqp", "QQP", ("question1", "question2", "label"), ("not_duplicate", "duplicate"), metrics=_ACCURACY_AND_F1,
+        file_columns=("question1", "question2", "is_duplicate"), incomplete_rows=True, labels_are_ids=True,
+    ),
+    "stsb": _glue(
+        "stsb", "STS-B", _PAIR, (), metrics=CORRELATION,
+        file_columns=("sentence1", "sentence2", "score"),
+    ),
     # Inference
-    "mnli": TaskData(
-        ("premise", "hypothesis", "label"),
-        ("entailment", "neutral", "contradiction"),
-        config="mnli",
-        metrics=_ACCURACY,
-        splits=_MNLI_SPLITS,
+    "mnli": _glue(
+        "mnli", "MNLI", ("premise", "hypothesis", "label"), ("entailment", "neutral", "contradiction"),
+        metrics=_ACCURACY, splits=_MNLI_SPLITS, file_columns=("sentence1", "sentence2", "gold_label"),
     ),
-    "qnli": TaskData(
-        ("question", "sentence", "label"), ("entailment", "not_entailment"), config="qnli", metrics=_ACCURACY
+    "qnli": _glue(
+        "qnli", "QNLI", ("question", "sentence", "label"), ("entailment", "not_entailment"), metrics=_ACCURACY
     ),
-    "rte": TaskData(_PAIR, ("entailment", "not_entailment"), config="rte", metrics=_ACCURACY),
+    "rte": _glue("rte", "RTE", _PAIR, ("entailment", "not_entailment"), metrics=_ACCURACY),
     # 65 of the 71 validation texts of WNLI are also training texts, 62 of these with the other label
-    "wnli": TaskData(_PAIR, ("not_entailment", "entailment"), config="wnli", metrics=_ACCURACY),
+    "wnli": _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), metrics=_ACCURACY, labels_are_ids=True),
+    # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
+    "sick": TaskData(
+        "RobZamp/sick", ("sentence_A", "sentence_B", "label"), ("entailment", "neutral", "contradiction"),
+        metrics=_ACCURACY, file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
+    ),
+    "sick_relatedness": TaskData(
+        "RobZamp/sick", ("sentence_A", "sentence_B", "relatedness_score"), (),
+        metrics=CORRELATION,
+        file_columns=("sentence_A", "sentence_B", "relatedness_score"), single_file=_SICK,
+    ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": TaskData(("sms", None, "label"), ("ham", "spam"), hub_id="ucirvine/sms_spam"),
-}
+    "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam")),
+}  # fmt: skip
 
 _POSITIVE_NAMES = (  # of two labels, without a task
     "spam", "1", "yes", "true", "positive", "pos",
@@ -111,3 +162,89 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
         if is_rare or ordered[0].lower() in _POSITIVE_NAMES:
             ordered.reverse()
     return tuple(ordered)
+
+
+# ---- the benchmark's own files
+
+
+def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
+    """Return the rows of a task by part, from a folder with all of the benchmark's files."""
+    data = TASKS[task]
+    if data.file_columns is None:
+        remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
+        raise InputError(f"task {task!r} has no folder of benchmark files", where="--data_dir", remedy=remedy)
+
+    task_folder = Path(folder) / str(data.benchmark)
+    parts = {}
+    for part, split in data.splits.items():
+        stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
+        name, column = data.single_file or (f"{stem}.tsv", "")
+        path = _existing(task_folder if task_folder.is_dir() else Path(folder), name)
+        labelled = bool(data.single_file) or not part.startswith("test")
+
+        rows = _file_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
+        if data.single_file:
+            rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
+        if not rows:
+            raise InputError("contains no rows of some part", where=path, remedy="download the file again")
+
+        text, pair, label = data.file_columns
+        texts = labelled_rows(
+            rows, Columns(text, pair, label if labelled else None), "needed" if labelled else "ignored"
+        )
+        if labelled and not data.regression:
+            texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
+            if data.labels_are_ids:
+                texts = texts.with_names(data.labels)
+            texts.check_labels(data.labels)
+        parts[part] = texts
+    return parts
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """Return the file of this name, or the compressed one."""
+    for suffix in (".xz", ".gz"):
+        if (folder / f"{name}{suffix}").exists():
+            name += suffix
+    remedy = "add it (.xz and .gz are read too), or pass the files that you have as --train_file and --validation_file"
+    return check_input_file(folder / name, remedy)
+
+
+def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
+    """Return the rows of a tab-separated file without quoting and, if `columns` are given, without a header."""
+    lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
+    if not columns:
+        columns = lines.pop(0)[1] if lines else ()
+
+    rows = []
+    for number, fields in lines:
+        if len(fields) > len(columns) or (len(fields) < len(columns) and not skip_incomplete):
+            what = f"{len(fields)} fields instead of {len(columns)}"
+            raise InputError(what, where=path, line=number, remedy="download the file again, or fix the row")
+        if len(fields) == len(columns):
+            rows.append(Row(dict(zip(columns, fields, strict=True)), str(path), number))
+
+    # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
+    if len(rows) < len(lines):
+        logger.info(f"{path}: skipped {len(lines) - len(rows):,} incomplete rows")
+    return rows
+
+
+# ---- predictions
+
+
+def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray) -> Path:
+    """Write the benchmark's submission file of a test part: (N,) class ids or, of a regression, scores."""
+    data = TASKS[task]
+    if data.regression:
+        values = [f"{score:.3f}" for score in predictions]
+    elif data.labels_are_ids:
+        values = [str(int(label)) for label in predictions]
+    else:
+        values = [data.labels[int(label)] for label in predictions]
+
+    path = Path(folder) / SUBMISSION / data.submissions[part]
+    path.parent.mkdir(exist_ok=True)
+    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
+    write_durably(path, "\n".join(lines) + "\n")
+    return path

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.console import format_table, logger
 from bert_hf.data.text.sources import hub_rows
-from bert_hf.errors import check_known
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.decisions import mistakes, thresholds
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
@@ -26,8 +26,8 @@ from bert_hf.finetuning.metrics.classification import (
     positive_scores,
     predicted_classes,
 )
-from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, names_of, without_empty
+from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of, without_empty
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
@@ -82,6 +82,11 @@ class ClassificationTask(Task):
         task_args, head = self.task_args, self.head
         source = self.source(task_args)
         known = TASKS.get(task_args.task or "")
+        if known is not None and task_args.data_dir is not None:
+            head.columns_read = Columns(*known.columns)  # predictions ask for these
+            head.demo_columns = tuple(filter(None, known.columns[:2]))
+            parts = read_task_folder(task_args.task, task_args.data_dir)
+            return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}
         if known is None or task_args.train_file:
             return super().read()
         for name, column in zip(("text_column", "text_pair_column", "label_column"), known.columns, strict=True):
@@ -93,7 +98,7 @@ class ClassificationTask(Task):
             if split not in rows:
                 continue
             labelled = head.read(rows[split], self.labels_of(part))
-            if known.hides_test_labels and part.startswith("test"):
+            if known.benchmark and part.startswith("test"):
                 labelled.labels = None  # the Hub has -1, which is a number like others in a regression
             parts[part] = without_empty(labelled)
         return parts
@@ -133,8 +138,11 @@ class ClassificationTask(Task):
     def source(cls, task_args: Any) -> Any:
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
+        if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
+            what = "needs --task and no --train_file"
+            raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
         hub_id = TASKS[task_args.task].hub_id if task_args.task and not task_args.train_file else None
-        return task_args.dataset_name or hub_id or super().source(task_args)
+        return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
         return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._warning]))
@@ -222,6 +230,20 @@ class ClassificationTask(Task):
         logits = self.predictions(part, kept)
         predicted = predicted_classes(logits, self.head.threshold)
         return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
+
+    def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
+        super().write_predictions(folder, part, kept)
+
+        # A submission has all test rows of the benchmark, and its classes, in their order
+        logits, labels = self.predictions(part, kept), self.head.labels
+        known = TASKS.get(self.task_args.task or "")
+        if known is None or part not in known.submissions or len(logits) == self.task_args.max_eval_samples:
+            return
+        values = predicted_classes(logits, self.head.threshold) if labels else logits[:, 0]
+        for order in {known.labels, tuple("012"[: len(known.labels)])}:
+            if sorted(order) == sorted(labels):
+                numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
+                write_submission(folder, str(self.task_args.task), part, numbers)
 
     # ---- identity, card, report
 
