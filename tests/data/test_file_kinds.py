@@ -18,6 +18,7 @@ import pytest
 
 from bert_hf.config.arguments import TextArguments
 from bert_hf.data.corpus.requested_corpus import text_sources
+from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.mails import is_mail, mail_text
 from bert_hf.data.text.readers import documents, read_documents
 from bert_hf.data.text.sources import hub_rows
@@ -229,10 +230,32 @@ def test_a_file_without_a_header_has_the_columns_that_are_given(tmp_path):
     ]
 
 
+def test_a_wide_table_without_a_header_has_numbered_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("3,Wall St.,Oil\n4,Chips,Sold\n3,Rates,Up\n3,A,B\n")
+    rows = [row.values for row in read_rows(str(tmp_path / "a.csv"))]
+    assert len(rows) == 4
+    assert rows[0] == {"column 1": "3", "column 2": "Wall St.", "column 3": "Oil"}
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"a.txt".ljust(257, b"\0") + b"ustar", "a tar archive"),
+        (b"<!doctype HTML><html>", "an HTML page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path, head, what):
+    (tmp_path / "a.txt").write_bytes(head)
+    with pytest.raises(InputError, match=what):
+        kind_of(tmp_path / "a.txt")
+
+
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
         ('["Anna", "left"]', ["Anna", "left"]), ("['Anna', \"it's\"]", ["Anna", "it's"]),
+        ("['Anna' \"it's\"\n 'left']", ["Anna", "it's", "left"]), ("[0 1 1]", [0, 1, 1]), ("{{}}", None),
         ("[null, true]", [None, True]), (["a"], ["a"]), ("[Anna]", None), ("Anna", None), (5, None), ("[]", []),
     ],
 )  # fmt: skip

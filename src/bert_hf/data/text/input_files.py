@@ -35,6 +35,13 @@ _UNREADABLE = {
     b"%PDF": "a PDF",
     b"\xd0\xcf\x11\xe0": "a document of an old Office",
     b"SQLite format 3": "a database",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a rar archive",
+    b"\x89PNG": "a picture",
+    b"\x93NUMPY": "an array of numpy",
+    b"<!DOCTYPE html": "an HTML page",
+    b"<html": "an HTML page",
+    b"version https://git-lfs": "a pointer of Git LFS (run git lfs pull)",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file
 _KIND_NAMES = {
@@ -110,7 +117,7 @@ def _expand_path(pattern: str) -> list[str]:
 
 def compression(path: str | Path) -> str | None:
     """Return `.gz`, `.xz`, `.bz2`, `.zst` or None, by the first bytes of a file."""
-    return _by_content(str(path), os.stat(path).st_mtime_ns)[0]
+    return _by_content(str(path), os.stat(path).st_mtime_ns)[0] if os.path.isfile(path) else None
 
 
 def named_kind(path: str | Path) -> str:
@@ -143,9 +150,10 @@ def _by_content(path: str, _: int) -> tuple[str | None, str | None]:
                 head = _OPENERS[packed](file, "rb").read(_HEAD)
             except DAMAGED:  # reported where it is read
                 return packed, None
-    for magic, what in _UNREADABLE.items():
-        if head.startswith(magic):
-            raise InputError(f"{what}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
+    unreadable = next((what for magic, what in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
+    if unreadable or head[257:262] == b"ustar":
+        what = f"{unreadable or 'a tar archive'}, not text"
+        raise InputError(what, where=path, remedy="save its text as a .txt, .csv or .jsonl")
     return packed, _kind_of_text(head, named_kind(path))
 
 

@@ -6,7 +6,7 @@ separator   The one by which most lines have the same number of fields, two or m
             Excel's first line `sep=;` names it. Else commas in a .csv, tabs in a .tsv (or .txt).
 quotes      RFC 4180. In a .tsv or .txt with tabs or |, if one of its lines breaks these rules, quotes are text.
 mails       A file of mails has one row for each, whose column `text` has subject and body.
-header      The first row, unless the table has two columns and the first row's label occurs again.
+header      The first row, unless no column has a usual name and a value of the first row occurs again below it.
 columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
 """
 
@@ -44,6 +44,9 @@ _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
 _DIALECT_LINES = 1000  # by which separator and header are known
 _JSON_HINT = "write one JSON object per line"
+
+_ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
+_NUMPY_LIST = re.compile(rf"\[\s*(?:(?:{_ELEMENT})\s+)+(?:{_ELEMENT})\s*\]")  # as pandas writes arrays
 
 csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
 
@@ -166,16 +169,28 @@ def text_of(row: Row, column: str) -> str | None:
 
 
 def parsed_cell(value: Any) -> Any:
-    """Return the list or the object that a cell holds, itself or as text in a CSV file: `["a", "b"]`, `['a', 'b']`."""
+    """Return the list or the object that a cell holds, itself or as text in a CSV file: `["a", "b"]`, `['a' 'b']`."""
     if not (isinstance(value, str) and value[:1] + value[-1:] in ("[]", "{}")):
         return value
+    if _NUMPY_LIST.fullmatch(value):
+        return [ast.literal_eval(element) for element in re.findall(_ELEMENT, value)]
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
         try:
             return json.loads(value)
         except (ValueError, RecursionError):
             return value
+
+
+def without_rejected(rows: list[Row]) -> list[Row]:
+    """Return the rows without those that an annotator rejected or ignored, as Prodigy writes it in `answer`."""
+    answers = {row.values.get("answer") for row in rows if isinstance(row.values.get("answer"), str | None)}
+    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:
+        return rows
+    accepted = [row for row in rows if row.values.get("answer") == "accept"]
+    logger.info(f"{rows[0].where}: {len(rows) - len(accepted):,} rows were not accepted (answer) and are left out")
+    return accepted
 
 
 def list_cell(value: Any) -> list | None:
@@ -275,26 +290,29 @@ def _choose_separator(lines: list[str], kind: str) -> str:
 
 
 def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
-    """Return names for the two columns of a table without a header; [] for a table with one.
+    """Return names for the columns of a table without a header; [] for a table with one.
 
     A label occurs in many rows and the name of a column in one:
 
         ham<TAB>Ok lar    spam<TAB>Win!    ham<TAB>Hi      → label, text
         Ok lar,ham        Win!,spam        Hi,ham          → text, label
+        3,Wall St.,Oil    4,Title,News     3,Other,Text    → column 1, column 2, column 3
         v1<TAB>v2         ham<TAB>Ok lar   spam<TAB>Win!   → a header
     """
     _, first = next(rows, (1, []))
     usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
-    if len(first) != 2 or all(usual):
+    if len(first) < 2 or all(usual) or (len(first) > 2 and any(usual)):
         return []
     if len(like) == 2 and not set(first) & set(like):
         return list(like)
 
-    again = [0, 0]  # how often the value of the first row occurs again in each column
+    again = [0] * len(first)  # how often the value of the first row occurs again in each column
     with contextlib.suppress(InputError):  # the last of the first lines may be inside a quoted field
         for _, fields in rows:
-            for column, value in enumerate(fields[:2]):
-                again[column] += value == first[column]
+            for column, (value, own) in enumerate(zip(fields, first, strict=False)):
+                again[column] += bool(own) and value == own
+    if len(first) != 2:
+        return [f"column {number}" for number in range(1, len(first) + 1)] if max(again) > 1 else []
     text = int(again[0] > again[1])  # the column whose values repeat less
     if again[0] == again[1] or first[text].lower() in TEXT_NAMES:  # a header may name its label column like a class
         return []
@@ -371,7 +389,7 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
         file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
         batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
         numbered = enumerate(itertools.chain.from_iterable(batches), 1)
-        if class_names:
+        if class_names and b"huggingface" in (file.schema_arrow.metadata or {}):
             import datasets  # not for pre-training, whose workers need the text alone
 
             features = datasets.Features.from_arrow_schema(file.schema_arrow)
