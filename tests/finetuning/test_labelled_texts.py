@@ -10,7 +10,14 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.known_tasks import order_labels
-from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, as_number, find_columns
+from bert_hf.finetuning.rows.labelled_texts import (
+    Columns,
+    LabelledTexts,
+    as_number,
+    file_texts,
+    find_columns,
+    labelled_rows,
+)
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 
@@ -35,6 +42,46 @@ ROWS = [("ham", 'He said "hi, you'), ("spam", "WIN now"), ("ham", "ok")]
 def test_files_of_any_kind_and_column_names(tmp_path, name, content):
     rows = read_labelled(write(tmp_path, name, content))
     assert list(zip(rows.labels, rows.texts, strict=True)) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[1, 0, 0], [0, 1, 1]], [("0",), ("1", "2")]),
+        (["[1.0, 0.0, 1.0]", "[0 0 0]"], [("0", "2"), ()]),
+        ([[True, False], [True, True]], [("0",), ("0", "1")]),
+        ([[0, 2, 1], [1]], [("0", "2", "1"), ("1",)]),  # numbers of labels
+        (["['ham' 'win']", "['ham']"], [("ham", "win"), ("ham",)]),
+        (["1.0", "0.0"], ["1", "0"]),
+        (["1.0", "2.5"], ["1.0", "2.5"]),
+    ],
+)
+def test_labels_as_libraries_write_them(tmp_path, labels, expected):
+    lines = "".join(json.dumps({"text": "a text", "labels": value}) + "\n" for value in labels)
+    rows = labelled_rows(list(file_texts(*write(tmp_path, "a.jsonl", lines))), Columns())
+    assert rows.labels == expected
+
+
+def test_rejected_rows_of_annotators_are_left_out(tmp_path, caplog):
+    rows = [{"text": f"text {answer}", "label": "a", "answer": answer} for answer in ("accept", "reject", "ignore")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    found = labelled_rows(list(file_texts(*write(tmp_path, "a.jsonl", lines))), Columns())
+    assert found.texts == ["text accept"]
+    assert "2 rows were not accepted" in caplog.text
+    assert len(labelled_rows(list(file_texts(f"{tmp_path}/a.jsonl")), Columns(), "ignored")) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (["ham", "spam", "nan"], "! 1 rows have the label 'nan': remove them"),
+        (list("abcdefghijkl"), "! 12 classes of 12 rows: is 'label' the label?"),
+    ],
+)
+def test_doubtful_labels_have_a_line(tmp_path, caplog, labels, line):
+    content = "".join(f"{label},a text\n" for label in labels)
+    read_labelled(write(tmp_path, "a.csv", "label,text\n" + content)).check_classes(may_be_numbers=False)
+    assert line in caplog.text
 
 
 # ---- columns

@@ -85,7 +85,7 @@ class Head(ABC):
         longest = self.option("max_seq_length", getattr(tokenizer, "model_max_length", 0))
         self.length = min(longest, getattr(config, "max_position_embeddings", longest))
         if config is not None:
-            self.labels = tuple(config.id2label[number] for number in sorted(config.id2label))
+            self.labels = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
             self.restore(config)
 
     def option(self, name: str, default: Any = None) -> Any:
@@ -117,7 +117,7 @@ class Head(ABC):
 
     def use_order_of(self, config: Any) -> None:
         """Take the ids of the classes from a checkpoint whose classes have the same names."""
-        names = tuple(config.id2label[number] for number in sorted(config.id2label))
+        names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
         if sorted(names) == sorted(self.labels):
             self.labels = names
 

@@ -20,7 +20,16 @@ import numpy as np
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import MAILS, kind_of
 from bert_hf.data.text.readers import KINDS, read_documents, read_lines
-from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, list_cell, read_rows, text_of, usual_column
+from bert_hf.data.text.tables import (
+    LABEL_NAMES,
+    Row,
+    choose_column,
+    list_cell,
+    read_rows,
+    text_of,
+    usual_column,
+    without_rejected,
+)
 from bert_hf.errors import InputError, did_you_mean
 
 # Values of `BertConfig.problem_type`
@@ -33,6 +42,8 @@ _PAIR_NAMES = (
 )  # fmt: skip
 _TABLES = tuple(set(KINDS) - {".txt", ".tsv"})
 _THOUSANDS = re.compile("[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # as in 1,234, which is 1.234 where commas are decimal
+_MISSING = ("nan", "na", "n/a", "#n/a", "none", "null", "\\n", "-")  # labels that may say that there is none
+_OTHER_LABELS = ("sentiment", "stance", "rating", "stars", "score", "polarity", "emotion", "intent")  # unlike `type`
 _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows of each
 
 
@@ -123,8 +134,16 @@ class LabelledTexts:
                 logger.info(f"! {place}: label {label!r} is another class than {other!r}; make them equal in the file")
                 break
 
-        numbers = [as_number(label) for label in labels]
-        if not may_be_numbers and None not in numbers and any(number != round(number or 0) for number in numbers):
+        for name in filter(lambda name: name.casefold() in _MISSING, labels):
+            logger.info(
+                f"! {self.class_names().count(name):,} rows have the label {name!r}: remove them if it says none"
+            )
+        if len(self) >= _MOST_COUNTED and len(labels) > len(self) / 2:
+            logger.info(f"! {len(labels):,} classes of {len(self):,} rows: is {self.columns.label!r} the label?")
+
+        numbers = [number for number in map(as_number, labels) if number is not None]
+        measured = len(numbers) > 0.9 * len(labels) and any(number != round(number) for number in numbers)
+        if not may_be_numbers and measured:
             remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
@@ -289,6 +308,8 @@ def labelled_rows(
     """
     if labels_are != "ignored":
         rows = _without_files_beside(rows)
+    if labels_are == "needed":
+        rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
 
     labels: list[Label] | None = None
@@ -302,6 +323,10 @@ def labelled_rows(
         several = problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None
         read = functools.partial(_several_labels, separator=separator) if several else _label_name
         labels = [read(row, columns.label) for row in rows]
+        if several and not separator:
+            labels = _flagged_positions([list_cell(row.values.get(columns.label)) for row in rows]) or labels
+        elif not several and all(re.fullmatch(r"-?[0-9]+\.0|", label) for label in labels):
+            labels = [label.removesuffix(".0") for label in labels]  # pandas writes them so beside an empty cell
         labels = None if labels_are == "optional" and not any(labels) else labels
         if labels is not None and "" in labels:
             raise _missing_labels(rows, labels, columns.label)
@@ -351,7 +376,9 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
 
     text, pair = named.text, named.pair
     label = named.label or usual_column([name for name in columns if name not in (text, pair)], LABEL_NAMES)
-    if label not in columns or named.labels:
+    others = [name for name in columns if name.lower() in _OTHER_LABELS and name not in (text, pair)]
+    is_doubtful = named.label is None and others and label not in LABEL_NAMES[:2]
+    if label not in columns or named.labels or is_doubtful:
         label = None
     labels = named.labels if all(name in columns for name in named.labels) else ()
     if label is None and needs_label and not labels:
@@ -398,6 +425,19 @@ def _several_labels(row: Row, column: str, separator: str | None) -> tuple[str, 
 
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
+
+
+def _flagged_positions(cells: list[list | None]) -> list[tuple[str, ...]] | None:
+    """Return the positions of the ones, as names, where each cell is a list of as many zeros and ones; else None.
+
+    [[0, 1, 1], [1, 0, 0]] → [("1", "2"), ("0",)]
+    """
+    if None in cells or len({len(cell or ()) for cell in cells}) != 1 or len(cells[0] or ()) < 2:
+        return None
+    flags = [[_FLAGS.get(_one_line(value).lower()) for value in cell or ()] for cell in cells]
+    if any(flag is None for row in flags for flag in row):
+        return None
+    return [tuple(str(number) for number, flag in enumerate(row) if flag) for row in flags]
 
 
 def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
