@@ -183,6 +183,21 @@ def test_entities_as_characters_of_a_text(tmp_path, entities):
     assert pairs(rows) == [(words, ["B-PER", "I-PER", "O", "O", "O", "B-LOC", "I-LOC", "O"]), (["w1"], ["O"])]
 
 
+def test_entities_of_doubtful_offsets_are_counted(tmp_path, caplog):
+    """Such as of bytes, or of another text: they end inside a word, or overlap."""
+    lines = [
+        {"text": "Anna is in Rome.", "label": [[0, 4, "PER"], [12, 16, "LOC"], [0, 7, "ORG"]]},
+        {"text": "Anna left.", "tokens": [{"text": "Anna"}], "spans": [[0, 4, "PER"]], "answer": "reject"},
+        {"text": "Anna left.", "tokens": [{"text": "Anna"}], "spans": [[0, 4, "PER"]], "answer": "accept"},
+    ]
+    rows = read_tagged(write(tmp_path, "a.jsonl", json.dumps(lines[0])))
+    assert rows.tags == [["B-PER", "O", "O", "B-LOC", "I-LOC"]]
+    assert "1 entities begin or end inside a word" in caplog.text
+    assert "1 entities overlap an earlier one" in caplog.text
+    rows = read_tagged(write(tmp_path, "b.jsonl", "".join(json.dumps(line) + "\n" for line in lines[1:])))
+    assert len(rows) == 1
+
+
 # ---- rows
 
 

@@ -17,10 +17,10 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
+from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
-from bert_hf.models.loading import check_positions
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.evaluate_only import evaluated_checkpoint, evaluation_run, use_trained_options
 from bert_hf.training.identity import kept_weights, weights_checksum
@@ -61,14 +61,12 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
 
 
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Read rows, tokenizer and configuration, as the run does at its start; for `--check`."""
-    checkpoint = str(task_args.model_name_or_path)
+    """Read rows, tokenizer and checkpoint, as the run does at its start; for `--check`."""
     tokenizer = load_tokenizer(**task_args.tokenizer())
     made = task(task_args, tokenizer)
     yield from (f"{part}: {made.head.describe_rows(rows)}" for part, rows in made.parts.items())
-    config = config_of_checkpoint(checkpoint)
+    config = load_task_model(made, args.seed)[0].config
     check_tokenizer(tokenizer, config.vocab_size)
-    check_positions(task_args.max_seq_length, config.max_position_embeddings, checkpoint)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
     yield made.describe_head()
 

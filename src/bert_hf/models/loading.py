@@ -77,7 +77,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
 def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
     """Return (key, problem) if a configuration describes another network than BERT. Absent keys are BERT's."""
-    for name, value in {"model_type": "bert", "position_embedding_type": "absolute"}.items():
+    for name, value in {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}.items():
         if config.get(name, value) != value:  # transformers 5 ignores relative positions
             return name, f"{name} is {config[name]!r}, not {value!r}"
     return None

@@ -64,7 +64,11 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
 
     label = None
     if with_label and values.get(column) not in (None, "", -1, "-1"):
-        label = _number(str(values[column]).strip(), keys, choices, may_be_text=column in _KEYED)
+        name = str(values[column]).strip()
+        if name not in choices:
+            name = name.removesuffix(".0")  # as pandas writes numbers beside an empty cell
+        may_be_text = column in _KEYED and not isinstance(values[column], int)
+        label = _number(name, keys, choices, may_be_text)
         if label is None:
             what = f"label {values[column]!r} is not one of the {len(choices)} choices"
             raise row.error(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")

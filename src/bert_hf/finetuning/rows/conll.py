@@ -186,9 +186,9 @@ def _words(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | N
 
 
 def _is_comment(line: str, fields: list[str], layout: Layout) -> bool:
-    """Return whether a line before a sentence is a comment: `# text = …`, `# newdoc`; `# O` is a word."""
+    """Return whether a line before a sentence is a comment: `# text = …`, `#begin document`; `# O` is a word."""
     if line[:2] not in ("# ", "#\t"):
-        return False
+        return line.startswith(("#begin ", "#end "))
     label = fields[layout.label] if len(fields) == layout.width else None
     return label is None or (layout.label >= 0 and not is_tag(label) and label not in layout.values)
 

@@ -1,6 +1,7 @@
 """Reads sentences of labelled words: CoNLL files, rows of tables or Hub datasets, plain text."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from bert_hf.console import logger
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
-from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of
+from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of, without_rejected
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
 from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
 from bert_hf.finetuning.rows.conll import Word, find_layout, join_words, read_conll
@@ -198,9 +199,10 @@ def tagged_sentences(
         text_column, label_column: of the words or of a text, and of their labels; None: a usual name.
     """
     sentences = TaggedSentences(tags=[] if labelled else None)
+    rows = without_rejected(list(rows)) if labelled else rows
     if rows[0].document is not None:  # the columns of the file were chosen where it was read
         text_column = label_column = None
-    word_column = text_column or _usual(rows[0], (*WORD_COLUMNS, *TEXT_COLUMNS))
+    word_column = text_column or _usual(_without_objects(rows[0]), (*WORD_COLUMNS, *TEXT_COLUMNS))
     tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in rows[0].values and (labelled or (name and option == "text")):
@@ -211,6 +213,7 @@ def tagged_sentences(
     numbers = itertools.count()
     document, previous = next(numbers), None
     empty = 0
+    doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
         present = row.where, row.document, row.values.get(document_column)
         if previous is not None and present != previous:
@@ -218,7 +221,7 @@ def tagged_sentences(
         previous = present
 
         words, spans = _words(row, word_column, split)
-        tags = _tags(row, tag_column, words, spans) if labelled else []
+        tags = _tags(row, tag_column, words, spans, doubtful) if labelled else []
         empty += not words
         if labelled and not words:
             continue
@@ -231,6 +234,8 @@ def tagged_sentences(
 
     if labelled and empty:
         logger.info(f"{rows[0].where}: {empty:,} rows have no words and are left out")
+    for what, count in doubtful.items():
+        logger.info(f"! {rows[0].where}: {count:,} entities {what}")
     if not len(sentences):
         raise InputError("contains no sentences", where=rows[0].where, remedy="give a file of tagged words")
     _check_tags(sentences)
@@ -267,6 +272,13 @@ def _usual(row: Row, names: tuple[str, ...]) -> str:
     return next((by_name[name] for name in names if name in by_name), "")
 
 
+def _without_objects(row: Row) -> Row:
+    """Return a row without its lists of objects, such as Prodigy's tokens beside a text."""
+    first = {name: value[0] for name, value in row.values.items() if isinstance(value, list) and value}
+    values = {name: value for name, value in row.values.items() if not isinstance(first.get(name), dict)}
+    return row._replace(values=values)
+
+
 def _missing(row: Row, name: str, option: str) -> InputError:
     remedy = f"{did_you_mean(name, row.values)}pass --{option}_column, one of: {', '.join(row.values)}"
     return row.header_error(f"no column {name!r}", remedy)
@@ -275,7 +287,7 @@ def _missing(row: Row, name: str, option: str) -> InputError:
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the words of a row, and their characters where they are cut out of a text."""
     value = row.values.get(column)
-    words = list_cell(value)
+    words = None if row.values.keys() == {"text"} else list_cell(value)  # a line such as "[12]" is a text
     if words is None and isinstance(value, str):
         return split(text_of(row, column) or "")
     if (words is None and value is not None) or not all(isinstance(word, str) for word in words or ()):
@@ -283,14 +295,14 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
     return words or [], []
 
 
-def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]]) -> list[str]:
+def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]], doubtful: Counter[str]) -> list[str]:
     """Return the names of the tags of a row; its words have `places` if they were cut out of a text."""
     cell = row.values.get(column)
     tags = list_cell(cell) or []
     if not tags and isinstance(cell, str) and list_cell(cell) is None:
         raise row.error(f"{column} holds {cell!r}, no list of labels", "a file with a word per line needs no header")
     if places and not any(isinstance(tag, str) for tag in tags):
-        return _tags_of_spans(row, column, tags, places)
+        return _tags_of_spans(row, column, tags, places, doubtful)
     if len(words) != len(tags):
         what = f"{len(words)} words and {len(tags)} labels: lists of the same length are needed"
         raise row.error(what, _REMEDY)
@@ -300,13 +312,16 @@ def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]]
     return [" ".join(tag.split()) for tag in tags]  # a label on one line
 
 
-def _tags_of_spans(row: Row, column: str, spans: list, places: list[tuple[int, int]]) -> list[str]:
+def _tags_of_spans(
+    row: Row, column: str, spans: list, places: list[tuple[int, int]], doubtful: Counter[str]
+) -> list[str]:
     """Return IOB2 tags of a text's words by the characters of its entities, as doccano exports them.
 
     An entity is `[0, 4, "PER"]`, or an object with `start`, `end` and `label`. Of two that overlap the first counts.
 
     Args:
         places: begin and end of each word.
+        doubtful: counts the entities that overlap, or that begin or end inside a word.
     """
     tags = [OUTSIDE] * len(places)
     for span in spans:
@@ -314,7 +329,11 @@ def _tags_of_spans(row: Row, column: str, spans: list, places: list[tuple[int, i
         inside = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
         if not inside:
             raise row.error(f"no word at the characters {begin} to {end} of {column}", _REMEDY)
-        if all(tags[number] == OUTSIDE for number in inside):
+        if (begin, end) != (places[inside[0]][0], places[inside[-1]][1]):
+            doubtful["begin or end inside a word: check their offsets (characters of the text, from 0)"] += 1
+        if any(tags[number] != OUTSIDE for number in inside):
+            doubtful["overlap an earlier one and are left out"] += 1
+        else:
             for number in inside:
                 tags[number] = f"{'B' if number == inside[0] else 'I'}-{label}"
     return tags
