@@ -8,6 +8,7 @@ import lzma
 import random
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -155,6 +156,18 @@ def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, 
 def test_columns_without_names_are_kept(tmp_path):
     path = write(tmp_path, "a.csv", "v1,v2,,\nham,one two,,\nspam,two,,x\n")
     assert next(read_rows(path)) == Row({"v1": "ham", "v2": "one two", "": "", " ": ""}, path, 2)
+
+
+def test_json_as_pandas_and_others_write_it(tmp_path):
+    frame = pd.DataFrame({"text": ["a", "b"], "label": [0, 1]})
+    with pytest.raises(InputError, match="an object for each column; write rows: orient='records'"):
+        list(read_rows(write(tmp_path, "a.json", frame.to_json())))
+    path = write(tmp_path, "b.json", json.dumps({"version": 1, "data": frame.to_dict("records")}, indent=1))
+    assert [row.values for row in read_rows(path)] == frame.to_dict("records")
+
+
+def test_spaces_around_the_names_of_columns(tmp_path):
+    assert list(next(read_rows(write(tmp_path, "a.csv", "text, label\none two, ham\n"))).values) == ["text", "label"]
 
 
 def test_a_first_row_that_counts_is_reported(tmp_path, caplog):

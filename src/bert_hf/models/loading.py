@@ -67,7 +67,8 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
-        raise InputError(problem[1], where=path, remedy="give a BERT checkpoint")
+        remedy = 'give a BERT checkpoint; add "model_type": "bert" where it is missing'
+        raise InputError(problem[1], where=path, remedy=remedy)
 
     if weights:
         for file in weight_files(folder):
@@ -92,7 +93,7 @@ def find_tokenizer(where: str | Path) -> Path:
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer there", where=where, remedy="give a finished run, or a checkpoint-N of one")
+        raise InputError("no tokenizer there", where=where, remedy="add its files, or pass --tokenizer_name")
 
     for name in (TOKENIZER_CONFIG, CONFIG):
         if not os.path.lexists(folder / name):
@@ -221,7 +222,7 @@ def weight_files(folder: Path) -> list[Path]:
     what = f"no {WEIGHTS}"
     if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
         what += f", only {', '.join(pickles[:3])}: pickles are not read"
-    hint = "if you trust it, load it with transformers and call save_pretrained"
+    hint = "if you trust it, load and save it with transformers (version 4 has from_tf and from_flax)"
     raise InputError(what, where=folder, remedy=hint)
 
 

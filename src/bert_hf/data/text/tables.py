@@ -259,6 +259,7 @@ def _separated_rows(
         if repeated:
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
+        names = [name.strip() for name in names]
         names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
@@ -364,9 +365,10 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     """Yield the objects of JSON lines, or of a JSON array, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
     number, first = next(lines, (1, ""))
-    if first.lstrip().startswith("["):
+    if first.lstrip().startswith("[") or first.strip() == "{":
         text = "\n" * (number - 1) + "\n".join([first, *(line for _, line in lines)])
-        items = ((None, item) for item in parse_json(text, path, "fix the array of JSON objects"))
+        whole = parse_json(text, path, "fix the array of JSON objects")
+        items = ((None, item) for item in (whole if isinstance(whole, list) else _rows_inside(whole)))
     else:
         every = itertools.chain([(number, first)] if first else [], lines)
         items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in every)
@@ -374,7 +376,15 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     for line, item in items:
         if not isinstance(item, dict):
             raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
+        if item and all(isinstance(value, dict) and "0" in value for value in item.values()):
+            remedy = "write rows: orient='records', lines=True with pandas"
+            raise InputError("an object for each column", where=path, line=line, remedy=remedy)
         yield line, item
+
+
+def _rows_inside(item: dict[str, Any]) -> list:
+    """Return the rows under the key of an object that is the whole file, else the object."""
+    return next((item[name] for name in ("data", "rows", "examples") if isinstance(item.get(name), list)), [item])
 
 
 # ---- Parquet

@@ -111,7 +111,9 @@ class Head(ABC):
         names = trained.labels
         if sorted(names) == sorted(self.labels):
             return ""
-        if names == tuple(numbered_outputs(len(self.labels))["label2id"]) and self.given.get("class_names"):
+        are_numbers = self.labels == tuple(map(str, range(len(self.labels))))
+        named_later = self.given.get("class_names") or are_numbers
+        if names == tuple(numbered_outputs(len(self.labels))["label2id"]) and named_later:
             return ""
         return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
 
