@@ -62,7 +62,9 @@ class PublishedEncoderArguments(SplitArguments):
 
     folds: int = 3  # the draws
     model_name_or_path: str | None = option(None, "Published encoder: folder or Hub id.")
-    pretrained: list[str] | None = option(None, "Checkpoints; `random` has the shape of the first.")
+    pretrained: list[str] | None = option(
+        None, "Checkpoints; `random` has the shape of the first. Default: runs/pretrain-default."
+    )
     test_file: list[str] | None = option(None, "Labelled test rows. Default: each fold's own.")
     train_sizes: list[str] | None = option(None, "Numbers of training rows. Default: 100 all.")
     max_eval_samples: int | None = option(None, "Use at most N test rows.")
@@ -102,7 +104,7 @@ def frozen_cells(options: PublishedEncoderArguments, study: Study) -> Cells:
             name = str(size or "all")
             if name not in done:
                 extractor = (
-                    extractor or open_extractor(FeatureArguments(model_name_or_path=options.model_name_or_path))[0]
+                    extractor or open_extractor(FeatureArguments(model_name_or_path=options.model_name_or_path))
                 )
                 fold = Path(str(study.args.folds_dir), f"fold-{draw}")
                 drawn = study.root / f"subsets/fold-{draw}/{size}.jsonl" if size else fold / "train.jsonl"
@@ -174,12 +176,12 @@ def mean(values: list[float]) -> str:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (options,) = parse((PublishedEncoderArguments,), argv, required=("model_name_or_path", "pretrained", "train_file"))  # type: ignore
+    (options,) = parse((PublishedEncoderArguments,), argv, required=("model_name_or_path", "train_file"))  # type: ignore
     transformers.utils.logging.set_verbosity_error()
     root = Path(options.output_dir)
     write_draws(options, root / "folds")
 
-    ours = options.pretrained or []
+    ours = options.pretrained or ["runs/pretrain-default"]
     models = {"published": options.model_name_or_path, **{Path(path).name: path for path in ours}}
     study_args = StudyArguments(
         models=[*(f"{name}={path}" for name, path in models.items()), f"random={ours[0]}:from_scratch"],
