@@ -1,8 +1,6 @@
 """The probe against literal examples and plain loops over the stock model; all parts on a tiny checkpoint."""
 
 import json
-import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,41 +50,6 @@ def model():
 # ---- grammar
 
 
-class TwoWordModel(nn.Module):
-    """p(w0 | w1 is there) = ½, p(w2 | w1 is there) = ½; without w1: p(w1) = ¼, p(w2) = ¾. Positions are ignored."""
-
-    config = SimpleNamespace(max_position_embeddings=16)
-    device = torch.device("cpu")
-
-    def __init__(self, ids, size):
-        super().__init__()
-        self.w0, self.w1, self.w2, self.size = *ids, size
-        self.cls = SimpleNamespace(predictions=self.predictions, seq_relationship=lambda pooled: pooled.expand(-1, 2))
-
-    def bert(self, input_ids, attention_mask, token_type_ids):
-        there = ((input_ids == self.w1) & attention_mask.bool()).any(1)
-        states = there.float()[:, None, None].expand(*input_ids.shape, 1)
-        return states, states[:, 0]
-
-    def predictions(self, states):
-        chances = torch.full((len(states), self.size), 1e-30)
-        there = states[:, 0] > 0
-        chances[there, self.w0] = chances[there, self.w2] = 0.5
-        chances[~there, self.w1], chances[~there, self.w2] = 0.25, 0.75
-        return chances.log()
-
-
-def test_pseudo_log_likelihood_of_a_toy_model_by_hand(tokenizer):
-    model = TwoWordModel(tokenizer.convert_tokens_to_ids(["w0", "w1", "w2"]), len(tokenizer))
-    scores = pseudo_log_likelihoods(model, ["w0 w1", "w2 w1", "w2"], tokenizer)
-    # "w0 w1": p(w0 | w1) = ½, p(w1 | w0) = ¼ · "w2 w1": ½ · ¼ · "w2": ¾
-    assert scores == pytest.approx([math.log(1 / 8), math.log(1 / 8), math.log(3 / 4)])
-
-    pairs = [("w2", "w0 w1"), ("w0 w1", "w2 w1")]
-    found = minimal_pairs(pairs, model, tokenizer)  # the second one is a tie, which counts as wrong
-    assert found["accuracy"] == 0.5
-
-
 def test_masked_copies_of_words_in_pieces():
     continues = np.zeros(30, bool)
     continues[[11, 12]] = True
@@ -118,6 +81,13 @@ def test_pseudo_log_likelihoods_equal_a_plain_loop_over_the_stock_model(model, t
             total += logits.log_softmax(-1)[ids[position]].item()
         expected.append(total)
     assert pseudo_log_likelihoods(model, sentences, tokenizer) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_likelier_sentence_of_a_pair_wins_and_a_tie_counts_as_wrong(model, tokenizer):
+    sentences = ["w1x2x3 w4", "w9 w8"]
+    better, worse = sorted(sentences, key=lambda one: -pseudo_log_likelihoods(model, [one], tokenizer)[0])
+    pairs = [(better, worse), (worse, better), (better, better), (better, worse)]
+    assert minimal_pairs(pairs, model, tokenizer)["accuracy"] == 0.5
 
 
 def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
