@@ -101,7 +101,7 @@ def test_positions_that_were_not_trained_are_named(tokenizer, config, lengths, s
 
 def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp_path):
     manifest = {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []}
-    corpus = Corpus(None, manifest)
+    corpus = Corpus("corpus", manifest)
     corpus.tokens = 7
 
     class Model:
