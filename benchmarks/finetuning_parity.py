@@ -87,7 +87,8 @@ class Swag(Glue):
     collator = transformers.DataCollatorForMultipleChoice
 
     def features(self, part: str, padding: Any) -> Dataset:
-        rows, count = self.task.parts[part], self.task.choices
+        rows = self.task.parts[part]
+        count = len(rows[0].choices)
         firsts = [row.texts()[0] for row in rows for _ in range(count)]
         encoded = self.encode(firsts, [choice for row in rows for choice in row.texts()[1]], padding=padding)
         starts = range(0, len(firsts), count)

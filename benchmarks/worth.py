@@ -103,9 +103,8 @@ def frozen_cells(options: PublishedEncoderArguments, study: Study) -> Cells:
         for size in study.sizes:
             name = str(size or "all")
             if name not in done:
-                extractor = (
-                    extractor or open_extractor(FeatureArguments(model_name_or_path=options.model_name_or_path))
-                )
+                checkpoint = FeatureArguments(model_name_or_path=options.model_name_or_path)
+                extractor = extractor or open_extractor(checkpoint)
                 fold = Path(str(study.args.folds_dir), f"fold-{draw}")
                 drawn = study.root / f"subsets/fold-{draw}/{size}.jsonl" if size else fold / "train.jsonl"
                 done[name] = frozen_metrics(extractor, drawn, fold / "test.jsonl")

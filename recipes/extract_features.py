@@ -6,7 +6,6 @@ bert-hf features --model_name_or_path runs/mini --train_file texts.txt --pooling
 """
 
 import sys
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -35,14 +34,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     feature_args, output_args = options
     overwrite = output_args.overwrite_output_dir
-    claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES,), resumable=overwrite)
+    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES,), resumable=overwrite)
 
     # 1. Checkpoint and tokenizer, through stock transformers
     extractor = open_extractor(feature_args)
 
     # 2. Texts → hidden states → one file, which replaces an earlier one when it is complete
     read = progress(read_texts(feature_args), "features", "texts")
-    folder = Path(output_args.output_dir)
     texts = write_features(folder, extractor, read)
     print(f"features: {folder / FEATURES}, {texts:,} texts")
     return 0

@@ -1,13 +1,11 @@
 """The probe against literal examples and plain loops over the stock model; all parts on a tiny checkpoint."""
 
+import itertools
 import json
-import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 from tiny import PIECES, save_tiny_bert, tiny_config, tiny_tokenizer
 from torch import nn
@@ -15,21 +13,7 @@ from transformers import BertForPreTraining as StockBert
 from transformers import BertModel
 
 from bert_hf import BertForPreTraining
-from bert_hf.analysis.probe_language import (
-    Example,
-    HeldOutText,
-    mask_each_position,
-    masked_lm,
-    minimal_pairs,
-    next_sentence,
-    outputs_of,
-    pseudo_log_likelihoods,
-    read_held_out,
-    read_minimal_pairs,
-)
-from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.examples.collator import DataCollatorForPreTraining
-from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.analysis.grammar import mask_each_position, minimal_pairs, pseudo_log_likelihoods, read_minimal_pairs
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 
@@ -52,46 +36,11 @@ def model():
 # ---- grammar
 
 
-class TwoWordModel(nn.Module):
-    """p(w0 | w1 is there) = ½, p(w2 | w1 is there) = ½; without w1: p(w1) = ¼, p(w2) = ¾. Positions are ignored."""
-
-    config = SimpleNamespace(max_position_embeddings=16)
-    device = torch.device("cpu")
-
-    def __init__(self, ids, size):
-        super().__init__()
-        self.w0, self.w1, self.w2, self.size = *ids, size
-        self.cls = SimpleNamespace(predictions=self.predictions, seq_relationship=lambda pooled: pooled.expand(-1, 2))
-
-    def bert(self, input_ids, attention_mask, token_type_ids):
-        there = ((input_ids == self.w1) & attention_mask.bool()).any(1)
-        states = there.float()[:, None, None].expand(*input_ids.shape, 1)
-        return states, states[:, 0]
-
-    def predictions(self, states):
-        chances = torch.full((len(states), self.size), 1e-30)
-        there = states[:, 0] > 0
-        chances[there, self.w0] = chances[there, self.w2] = 0.5
-        chances[~there, self.w1], chances[~there, self.w2] = 0.25, 0.75
-        return chances.log()
-
-
-def test_pseudo_log_likelihood_of_a_toy_model_by_hand(tokenizer):
-    model = TwoWordModel(tokenizer.convert_tokens_to_ids(["w0", "w1", "w2"]), len(tokenizer))
-    scores = pseudo_log_likelihoods(model, ["w0 w1", "w2 w1", "w2"], tokenizer)
-    # "w0 w1": p(w0 | w1) = ½, p(w1 | w0) = ¼ · "w2 w1": ½ · ¼ · "w2": ¾
-    assert scores == pytest.approx([math.log(1 / 8), math.log(1 / 8), math.log(3 / 4)])
-
-    pairs = [("w2", "w0 w1"), ("w0 w1", "w2 w1")]
-    found = minimal_pairs(pairs, model, tokenizer)  # the second one is a tie, which counts as wrong
-    assert found["accuracy"] == 0.5
-
-
 def test_masked_copies_of_words_in_pieces():
     continues = np.zeros(30, bool)
     continues[[11, 12]] = True
     copies = mask_each_position([CLS, 10, 11, 12, 20, SEP], continues, MASK)
-    assert [(each.input_ids.tolist(), each.labels.argmax()) for each in copies] == [
+    assert list(copies) == [
         ([CLS, MASK, MASK, MASK, 20, SEP], 1),
         ([CLS, 10, MASK, MASK, 20, SEP], 2),
         ([CLS, 10, 11, MASK, 20, SEP], 3),
@@ -120,6 +69,13 @@ def test_pseudo_log_likelihoods_equal_a_plain_loop_over_the_stock_model(model, t
     assert pseudo_log_likelihoods(model, sentences, tokenizer) == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_likelier_sentence_of_a_pair_wins_and_a_tie_counts_as_wrong(model, tokenizer):
+    sentences = ["w1x2x3 w4", "w9 w8"]
+    better, worse = sorted(sentences, key=lambda one: -pseudo_log_likelihoods(model, [one], tokenizer)[0])
+    pairs = [(better, worse), (worse, better), (better, better), (better, worse)]
+    assert minimal_pairs(pairs, model, tokenizer)["accuracy"] == 0.5
+
+
 def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
     line = '{{"sentence_good": "g{0}", "sentence_bad": "b{0}", "UID": "{1}"}}\n'
     (tmp_path / "b.jsonl").write_text("".join(line.format(n, "many" if n < 30 else "few") for n in range(33)))
@@ -132,74 +88,6 @@ def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"sentence_good": "x"}\n')
     with pytest.raises(InputError, match=r"bad.jsonl:1"):
         read_minimal_pairs([str(tmp_path / "bad.jsonl")], 5)
-
-
-# ---- held-out text
-
-
-def masked_example(tokenizer, words_a, words_b, predicted) -> Example:
-    a, b = (tokenizer.convert_tokens_to_ids(words) for words in (words_a, words_b))
-    ids = np.array([CLS, *a, SEP, *b, SEP])
-    labels = np.full(len(ids), -100)
-    labels[predicted] = ids[predicted]
-    masked = ids.copy()
-    masked[predicted] = MASK
-    return Example(masked, np.array([0] * (len(a) + 2) + [1] * (len(b) + 1)), labels, 0)
-
-
-def random_text(tokenizer, count=40) -> HeldOutText:
-    rng = np.random.default_rng(0)
-    examples, counts = [], np.zeros(len(tokenizer), np.int64)
-    for number in range(count):
-        a, b = ([f"w{i}" for i in rng.integers(0, 60, rng.integers(4, 9))] for _ in range(2))
-        example = masked_example(tokenizer, a, [*b, "##x1"], [1, len(a) + 3])
-        examples.append(example._replace(next_sentence_label=number % 2))
-        counts += np.bincount(np.where(example.labels >= 0, example.labels, example.input_ids), minlength=len(counts))
-    return HeldOutText(examples, counts, True)
-
-
-def test_losses_equal_those_of_the_stock_model(model, tokenizer):
-    text = random_text(tokenizer)
-    outputs = outputs_of(model, text.examples, tokenizer)
-    expected = []
-    for row, example in enumerate(text.examples):
-        segments = torch.tensor(example.token_type_ids)[None]
-        output = model(torch.tensor(example.input_ids)[None], token_type_ids=segments)
-        chances = output.prediction_logits[0].log_softmax(-1)
-        expected += [-chances[n, example.labels[n]].item() for n in np.flatnonzero(example.labels >= 0)]
-        logits = output.seq_relationship_logits[0]
-        assert outputs.next_sentence[row] == pytest.approx((logits[0] - logits[1]).item(), abs=1e-4)
-
-    assert sorted(outputs.losses) == pytest.approx(sorted(expected), abs=1e-4)
-    found = masked_lm(text, outputs)
-    assert found["loss"] == pytest.approx(np.mean(expected), abs=1e-5)
-    shares = (text.counts + 1) / (text.counts + 1).sum()
-    assert found["unigram_loss"] == pytest.approx(-np.log(shares[outputs.targets]).mean())
-
-
-def test_next_sentence_by_hand(model, tokenizer):
-    text = random_text(tokenizer, 4)  # labels 0 1 0 1
-    outputs = outputs_of(model, text.examples, tokenizer)
-    found = next_sentence(text, outputs._replace(next_sentence=np.array([1.0, 1.0, 1.0, -1.0])))
-    assert (found["pairs"], found["majority"], found["accuracy"]) == (4, 0.5, 0.75)
-
-
-def test_held_out_examples_are_those_of_pretraining(tokenizer, documents, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "text.txt").write_text("\n\n".join(documents).replace("Document", "w1"))
-    held_out = read_held_out([str(tmp_path / "text.txt")], tokenizer, 32, 1000)
-
-    corpus = prepare([Texts(tuple((tmp_path / "text.txt").read_text().split("\n\n")))], tokenizer, tmp_path / "corpus")
-    examples = PreTrainingExamples(corpus, seed=0, fixed=True)
-    examples.phases = (examples.phases[0]._replace(max_seq_length=32),)
-    batch = DataCollatorForPreTraining(tokenizer)([examples[index] for index in range(len(examples))])
-    assert held_out.pairs
-    assert len(held_out.examples) == len(examples)
-    for row, example in enumerate(held_out.examples):
-        for name in ("input_ids", "token_type_ids", "labels"):
-            assert batch[name][row, : len(example.input_ids)].tolist() == getattr(example, name).tolist()
-    assert [one.next_sentence_label for one in held_out.examples] == batch["next_sentence_label"].tolist()
-    assert held_out.counts.sum() == corpus.tokens
 
 
 # ---- the recipe
@@ -235,6 +123,13 @@ def test_all_parts_are_the_same_for_a_stock_checkpoint_and_ours(place, capsys):
     assert code == 0
     assert found["notes"] == []
     assert found.keys() == {"checkpoint", "notes", "mlm", "nsp", "grammar"}
+    words = ["--model_name_or_path", str(place / "stock"), "--validation_file", str(place / "text.txt"), "--do_eval"]
+    words += ["--max_seq_length", "32", "--max_eval_samples", "1000", "--output_dir", str(place / "evaluated")]
+    assert recipe("pretrain")([*words, "--bf16", "false"]) == 0
+    evaluated = json.loads((place / "evaluated/eval_results.json").read_text())
+    for part, metric in itertools.product(("mlm", "nsp"), ("loss", "accuracy")):
+        if metric in found[part]:
+            assert found[part][metric] == pytest.approx(evaluated[f"eval_{part}_{metric}"], rel=1e-5)
     table = (place / "report/probe.txt").read_text()
     assert table in capsys.readouterr().out
 

@@ -110,10 +110,9 @@ class Kind:
     encoded: bool = True  # rows have --encoding
 
 
-def by_separators(objects: list[dict], how: Written, header: bool = True, quoted: bool = True) -> str:
+def by_separators(objects: list[dict], how: Written, header: bool = True) -> str:
     file = io.StringIO()
-    options = {"quoting": how.quoting} if quoted else {"quoting": csv.QUOTE_NONE, "quotechar": None}
-    writer = csv.writer(file, delimiter=how.separator, lineterminator="\n", **options)
+    writer = csv.writer(file, delimiter=how.separator, lineterminator="\n", quoting=how.quoting)
     writer.writerows([list(objects[0])] * header + [list(row.values()) for row in objects])
     return file.getvalue()
 

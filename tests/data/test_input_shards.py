@@ -1,11 +1,8 @@
 """`prepare` divides a large input into several shards, with any number of processes, interrupted or not."""
 
-import gzip
 import json
-import lzma
 import os
 
-import numpy as np
 import pytest
 from helpers.corpora import Texts, everything, inputs
 from helpers.token_stores import rows
@@ -13,11 +10,8 @@ from helpers.token_stores import rows
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.shards import InputShards
-from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text import encoding
 from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.sources import TextFile
 
 
 @pytest.fixture
@@ -57,22 +51,6 @@ def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, 
     for name in ("documents", "sentences", "tokens"):
         assert several.manifest[name] == one.manifest[name]
     assert several.fingerprint != one.fingerprint
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl.xz"])
-def test_the_same_bytes_and_examples_whatever_the_number_of_processes(documents, words, small, tmp_path, suffix):
-    path = tmp_path / f"one{suffix}"
-    text = "\n\n".join(documents) if ".txt" in suffix else "\n".join(json.dumps({"text": one}) for one in documents)
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    with opener(path, "wt") as file:
-        file.write(text)
-    made = [prepare([TextFile(str(path))], words, tmp_path / f"by-{number}", num_proc=number) for number in (1, 2, 3)]
-    assert len(made[0].shards) >= 5
-    assert everything(tmp_path / "by-1") == everything(tmp_path / "by-2") == everything(tmp_path / "by-3")
-    examples = [PreTrainingExamples(corpus, (Phase(32, None),), seed=3) for corpus in made[:2]]
-    for number in range(len(examples[0])):
-        first, second = (one[number] for one in examples)
-        assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):

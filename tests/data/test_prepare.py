@@ -84,14 +84,6 @@ def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, 
     assert everything(tmp_path / "parts") == everything(tmp_path / "one")
 
 
-def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
-    (tmp_path / "a.txt").write_text("\n\n".join(documents))
-    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
-    done = at_once(6, lambda _: sorted(load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args).get_vocab()))
-    assert [answer for answer in done if answer != done[0]] == []
-    assert len(list((tmp_path / "cache").glob("tokenizer-*[!k]"))) == 1
-
-
 def test_ranks_that_start_together_prepare_once(documents, tmp_path):
     """The first rank trains and prepares; the others wait for a lock (in no collective) and read the result."""
     (tmp_path / "a.txt").write_text("\n\n".join(documents))

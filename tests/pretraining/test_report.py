@@ -101,7 +101,7 @@ def test_positions_that_were_not_trained_are_named(tokenizer, config, lengths, s
 
 def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp_path):
     manifest = {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []}
-    corpus = Corpus(None, manifest)
+    corpus = Corpus("corpus", manifest)
     corpus.tokens = 7
 
     class Model:
@@ -125,7 +125,7 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
 )
 def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, checkpoint, base):
     """A folder of this machine is no id of the Hub; the positions of a checkpoint are not random."""
-    corpus = Corpus(None, {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []})
+    corpus = Corpus("corpus", {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []})
     corpus.tokens = 7
     model = BertForPreTraining(tiny_config())
     assert not model.name_or_path

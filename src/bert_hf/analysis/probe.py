@@ -7,19 +7,20 @@ from typing import Any
 
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.analysis.probe_language import (
-    masked_lm,
-    minimal_pairs,
-    next_sentence,
-    outputs_of,
-    read_held_out,
-    read_minimal_pairs,
-)
+from bert_hf.analysis.grammar import minimal_pairs, read_minimal_pairs, share_of
 from bert_hf.config.analysis_arguments import ProbeArguments
+from bert_hf.config.arguments import CorpusArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
+from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.loading import check_positions
+from bert_hf.pretraining.examples import pretraining_baselines
+from bert_hf.pretraining.trainer import PreTrainer
 
 REPORT_FILES = ("probe.json", "probe.txt")
 _MIN_PAIRS = 40  # held-out pairs below which next-sentence prediction is not measured
@@ -54,7 +55,7 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
-    results = _measure(probe_args, subject)
+    results = _measure(probe_args, subject, folder)
     (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     notes = "".join(f"! {note}\n" for note in results["notes"])
     text = "\n".join(format_table(_table(results))) + "\n" + notes
@@ -62,38 +63,49 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path) -> Non
     print(f"\n{text}\nreport: {folder}", flush=True)
 
 
-def _measure(probe_args: ProbeArguments, subject: Subject) -> dict[str, Any]:
+def _measure(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict[str, Any]:
     """Return the metrics of each part, and notes on the parts that cannot be measured."""
     model, tokenizer = subject.model, subject.tokenizer
     notes: list[str] = []
     results: dict[str, Any] = {"checkpoint": subject.name, "notes": notes}
-
-    # All data are read before anything is computed, so that a bad line is found in the first seconds
-    text = pairs = None
-    if files := probe_args.validation_file:
-        text = read_held_out(files, tokenizer, probe_args.max_seq_length, probe_args.max_eval_samples)
-    if files := probe_args.blimp:
-        pairs = read_minimal_pairs(files, probe_args.max_pairs)
-
     predicts_words = not subject.lacks("cls.predictions")
     if not predicts_words:
         notes.append("mlm, grammar: the checkpoint has no masked-language-model head")
-    if text is not None:
-        outputs = outputs_of(model, text.examples, tokenizer)
+
+    pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)  # first, so that a bad line is found soon
+    random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))  # before the trainer sets a seed
+    if probe_args.validation_file:
+        found = held_out_metrics(probe_args, subject, folder)
         if predicts_words:
-            results["mlm"] = masked_lm(text, outputs)
+            loss, accuracy = found["eval_mlm_loss"], found["eval_mlm_accuracy"]
+            results["mlm"] = {"loss": loss, "accuracy": accuracy, "unigram_loss": found["unigram_mlm_loss"]}
         if subject.lacks("cls.seq_relationship", "bert.pooler"):
             notes.append("nsp: the checkpoint has no next-sentence head")
-        elif not text.pairs or len(text.examples) < _MIN_PAIRS:
+        elif found.get("nsp_pairs", 0) < _MIN_PAIRS:
             notes.append(f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs")
         else:
-            results["nsp"] = next_sentence(text, outputs)
+            shares = share_of(found["eval_nsp_accuracy"], int(found["nsp_pairs"]))
+            results["nsp"] = {"majority": found["majority_nsp_accuracy"], **shares}
 
-    if pairs is not None and predicts_words:
-        random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
+    if pairs and predicts_words:
         networks = {"checkpoint": model, "random": random.to(model.device).eval()}
         results["grammar"] = {name: minimal_pairs(pairs, each, tokenizer) for name, each in networks.items()}
     return results
+
+
+def held_out_metrics(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict[str, float]:
+    """Return the metrics and baselines of the examples on which `pretrain.py` evaluates the same text by default."""
+    files, tokenizer = probe_args.validation_file or [], subject.tokenizer
+    corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
+    window = corpus.window(corpus.windows()[0])
+    nsp = len(window) > 1 and bool((window.sentences > 1).any())
+    phases = (Phase(probe_args.max_seq_length, None),)
+    examples = PreTrainingExamples(corpus, phases, nsp=nsp, seed=0, fixed=True, limit=probe_args.max_eval_samples)
+
+    collator = DataCollatorForPreTraining(tokenizer, nsp=nsp)
+    args = PreTrainingArguments(str(folder), bf16=False, report_to="none", disable_tqdm=True)
+    trainer = PreTrainer(subject.model, args, collator, eval_dataset=examples, processing_class=tokenizer)
+    return trainer.evaluate() | pretraining_baselines(examples, collator, corpus)
 
 
 # ---- report

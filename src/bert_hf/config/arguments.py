@@ -119,7 +119,7 @@ class TextArguments:
         not_with="sentence_per_line",
     )
     num_proc: int = option(1, "Processes that prepare the text.", range="[1, 1024]")
-    cache_dir: str = option("~/.cache/bert_hf", "Folder that keeps prepared text and downloads for the next time.")
+    cache_dir: str = option("~/.cache/bert_hf", "Folder that keeps prepared text for the next time.")
 
     def __post_init__(self):
         check_language(self.language)

@@ -44,16 +44,6 @@ _UNREADABLE = {
     b"version https://git-lfs": "a pointer of Git LFS (run git lfs pull)",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file
-_KIND_NAMES = {
-    ".eml": "a mail",
-    ".mbox": "mails",
-    ".wiki": "articles of WikiExtractor",
-    ".jsonl": "JSON lines",
-    ".json": "JSON",
-    ".parquet": "Parquet",
-    ".csv": "CSV",
-    ".tsv": "tab-separated",
-}
 MAILS = (".eml", ".mbox")  # kinds of mails, whatever their names
 ARTICLES = ".wiki"  # kind of WikiExtractor's files: <doc …> lines around each article
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
@@ -205,15 +195,13 @@ def log_unexpected(files: tuple[str, ...]) -> None:
     """Log the files that are read as another kind than their names say; once for the same files."""
     others: dict[str, list[str]] = {}
     for path in files:
-        suffix, packed = Path(path).suffix.lower(), compression(path)
-        kind = kind_of(path)
-        found = [] if kind == named_kind(path) else [_KIND_NAMES.get(kind, kind)]
-        if packed != (suffix if suffix in _OPENERS else None):
-            found.append(f"compressed as {packed}" if packed else "not compressed")
-        if found:
-            others.setdefault(", ".join(found), []).append(Path(path).name)
+        suffix = Path(path).suffix.lower()
+        named = named_kind(path) + (suffix if suffix in _OPENERS else "")
+        found = kind_of(path) + (compression(path) or "")
+        if found != named:
+            others.setdefault(found, []).append(Path(path).name)
     for found, names in others.items():
-        logger.info(f"{shorten_list(names)}: {found}, as the content shows, and read as such")
+        logger.info(f"{shorten_list(names)}: read as {found}, as the content shows")
 
 
 def open_bytes(path: str | Path) -> BinaryIO:

@@ -33,7 +33,6 @@ from bert_hf.data.text.input_files import (
     MAILS,
     TEXT_NAMES,
     compression,
-    expand,
     kind_of,
     open_bytes,
 )
@@ -109,24 +108,6 @@ def read_rows(
         remedy = f"use {' '.join(KINDS)}, also .gz .xz .bz2 or .zst"
         raise InputError(f"unknown kind {kind!r}", where=path, remedy=remedy)
     return (Row(values, path, line) for line, values in numbered)
-
-
-def file_rows(
-    files: list[str],
-    encoding: str | None = None,
-    like: Sequence[str] = (),
-    *,
-    separator: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> list[Row]:
-    """Return the rows of small tables, in the order of the files (paths, globs); see `read_rows`."""
-    rows: list[Row] = []
-    for path in expand(files):
-        before = len(rows)
-        rows += read_rows(path, encoding, like, separator=separator, columns=columns)
-        if len(rows) == before:
-            raise InputError("contains no rows", where=path, remedy="give a file with rows")
-    return rows
 
 
 def read_texts(path: str, text_column: str | None) -> Iterator[str]:
