@@ -132,18 +132,3 @@ def test_regression_sees_the_overlap_of_a_pair():
     of_train, of_test = (text_features(vectorizer, rows).toarray() for rows in (train, test))
     exact = Ridge(alpha=model.alpha).fit(of_train, np.array(train.labels, float))
     assert np.allclose(fitted.predict(test)["words"], exact.predict(of_test), atol=0.02)
-
-
-def test_noise_is_met_by_strong_regularisation():
-    """Of a third of the rows the label is wrong."""
-    noisy = made_rows(600)
-    noisy.labels[::3] = ["name0"] * 200
-    assert module._STRENGTHS[0] == Baselines(noisy, made_head("name0", "name1")).models["words"][1].C
-
-
-@pytest.mark.parametrize(
-    "rows", [made_rows(20), LabelledTexts([f"w{i} w" for i in range(90)], ["a"] * 88 + ["b"] * 2)]
-)
-def test_few_rows_choose_nothing(rows):
-    fitted = Baselines(rows, made_head(*sorted(set(rows.labels))))
-    assert [model.C for _, model in fitted.models.values()] == [module._DEFAULT_STRENGTH] * 2

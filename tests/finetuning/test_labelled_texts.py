@@ -132,8 +132,6 @@ def test_other_columns_are_asked_about(columns, options, expected):
     [
         ("CONTENT,CLASS\n" + "a b,spam\nb c,spam\nc d,ham\n" * 10, None,
          "text: CONTENT, label: CLASS, 30 rows; spam 20, ham 10"),
-        ("text,label\n" + "a,1\n,0\n  ,1\nb,0\n" * 10, None,
-         "text: text, label: label, 20 rows; '1' 10, '0' 10"),
         ("text_a,text_b,label\n" + "a,x,yes\nb,,no\nc,y,no\n" * 10, None,
          "text: text_a, pair: text_b, label: label, 20 rows; yes 10, no 10"),
         ("text,label\na b,1.5\nb c,2\n c,4\n", "regression",
@@ -159,16 +157,6 @@ def test_a_label_is_one_line(tmp_path):
     content = json.dumps({"text": "x", "label": "ham\n\n# A heading\t[link]"})
     (label,) = read_labelled(write(tmp_path, "a.jsonl", content)).labels
     assert label == "ham # A heading [link]"
-
-
-def test_take_keeps_pairs_and_places_together():
-    places = [("f", line) for line in range(4)]
-    rows = LabelledTexts(list("abcd"), list("1234"), places, list("wxyz"))
-    taken = rows.take([3, 1])
-    assert taken == LabelledTexts(["d", "b"], ["4", "2"], pairs=["z", "x"])
-    assert taken.places == [("f", 3), ("f", 1)]
-    assert taken.joined() == ["d\nz", "b\nx"]
-    assert LabelledTexts(["a"], None).take([0]) == LabelledTexts(["a"], None)
 
 
 @pytest.mark.parametrize(

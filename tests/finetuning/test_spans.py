@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,11 +21,9 @@ from bert_hf.finetuning.features.context_windows import (
     answer_tokens,
     make_windows,
 )
-from bert_hf.finetuning.metrics.squad import exact_and_f1
-from bert_hf.finetuning.rows.questions import Answer, Question, question_rows, questions_of_rows
+from bert_hf.finetuning.rows.questions import Answer, Question
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
-DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
 TINY = tiny_tokenizer()
 WINDOW = WindowShape(384, 128)
 
@@ -226,14 +222,6 @@ def brute_force(windows, data, question, starts, ends, longest):
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])], null[1:]
 
 
-def test_an_answer_may_be_as_long_as_the_window(tokenizer):
-    windows = make_windows([ask("w50", "w1 w2 w3")], tokenizer, WINDOW)
-    starts, ends = zeros(windows)
-    starts[0, 3], ends[0, 5] = 2.0, 2.0
-    found = [reduced(windows, starts, ends, max_answer_length=longest) for longest in (3, 10**9)]
-    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
-
-
 # ---- predictions
 
 
@@ -320,26 +308,3 @@ def test_text_comes_back_byte_for_byte(lower):
     questions = [ask("I it", PARAGRAPH, gold, name=gold) for gold in GOLD]
     for shape in (WINDOW, WindowShape(24, 12)):
         assert gold_answers(questions, tokenizer, shape) == {gold: gold for gold in GOLD}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (DATA / "squad").exists(), reason="needs SQuAD: set BERT_HF_DATA")
-@pytest.mark.parametrize(("shape", "least"), [(WindowShape(384, 128), 10_565), (WindowShape(64, 16), 10_555)])
-def test_gold_answers_of_the_development_set_come_back(shape, least):
-    tokenizer = BertTokenizer(str(DATA / "conformance/bert-base-uncased-vocab.txt"))
-    questions = questions_of_rows(question_rows(str(DATA / "squad/dev-v1.1.json.xz")))
-
-    # Each gold answer in turn, until one of them comes back
-    missing = {question.id: question for question in questions}
-    for number in range(6):
-        tried = [
-            dataclasses.replace(question, answers=question.answers[number:])
-            for question in missing.values()
-            if number < len(question.answers)
-        ]
-        for name, text in gold_answers(tried, tokenizer, shape).items() if tried else ():
-            if exact_and_f1(text, [answer.text for answer in missing[name].answers])[0]:
-                del missing[name]
-
-    print(f"{len(questions) - len(missing):,} of {len(questions):,} questions at {shape}; missing: {list(missing)}")
-    assert len(questions) - len(missing) >= least
