@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, softmax
-from sklearn.metrics import classification_report
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
@@ -30,6 +29,7 @@ from bert_hf.finetuning.metrics.classification import (
     MULTI_LABEL,
     RANKING,
     confusion,
+    label_report,
     predicted_classes,
     predicted_labels,
 )
@@ -328,8 +328,7 @@ class ClassificationHead(Head):
             return ""
         targets = self.targets(rows)
         if self.several_labels:
-            chosen = predicted_labels(predictions, self.threshold)
-            return str(classification_report(targets, chosen, target_names=self.labels, zero_division=0, digits=4))
+            return label_report(targets, predicted_labels(predictions, self.threshold), self.labels)
         return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
 
     def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:

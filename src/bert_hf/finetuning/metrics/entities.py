@@ -9,10 +9,7 @@ and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, a
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
-
-from sklearn.metrics import classification_report
 
 from bert_hf.console import format_table
 
@@ -181,10 +178,8 @@ def tagging_metrics(
     }
 
 
-def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True) -> str:
-    """Return a table with a row per type of entities and one for all; of other labels with a row for each."""
-    if not of_entities:
-        return str(classification_report([*chain(*gold)], [*chain(*predicted)], zero_division=0, digits=4))
+def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
+    """Return a table with a row per type of entities and one for all."""
     counts = count_entities(gold, predicted)
     rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
     for kind, count in [*counts.items(), ("all (micro)", overall(counts))]:
