@@ -46,12 +46,11 @@ LONG = LabelledTexts(
 )
 
 
-@pytest.mark.parametrize("long_texts", ["head", "head_tail"])
 @pytest.mark.parametrize("length", [5, 7, 8, 9, 64])
 @pytest.mark.parametrize("rows", [LONG, LabelledTexts(LONG.texts, LONG.labels)])
-def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length, long_texts):
-    seen = encode_texts(rows, None, tokenizer, length, long_texts).features["input_ids"]
-    cut = encode_texts(cut_texts(rows, tokenizer, length, long_texts), None, tokenizer, 64).features["input_ids"]
+def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length):
+    seen = encode_texts(rows, None, tokenizer, length).features["input_ids"]
+    cut = encode_texts(cut_texts(rows, tokenizer, length), None, tokenizer, 64).features["input_ids"]
     assert list(cut) == list(seen)
     assert cut_texts(rows, tokenizer, length, "windows") == rows
 
@@ -131,4 +130,4 @@ def test_regression_sees_the_overlap_of_a_pair():
     vectorizer, model = fitted.models["words"]
     of_train, of_test = (text_features(vectorizer, rows).toarray() for rows in (train, test))
     exact = Ridge(alpha=model.alpha).fit(of_train, np.array(train.labels, float))
-    assert np.allclose(fitted.predict(test)["words"], exact.predict(of_test), atol=0.02)
+    assert np.allclose(fitted.predict(test)["words"][:, 0], exact.predict(of_test), atol=0.02)

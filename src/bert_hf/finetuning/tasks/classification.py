@@ -305,7 +305,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
                 rows.append([metric_title(name, self.head.labels), *cells])
 
         lines = format_table(rows)
-        if baselines:
+        if baselines and self.task_args.long_texts == "head":
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
         lines += self.findings
         if kept is not None:
