@@ -146,12 +146,6 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         None,
         "Choose the threshold with at most this false-positive rate on validation rows.",
         range="(0, 1)",
-        not_with=("min_precision", "best_f1_threshold"),
-    )
-    min_precision: float | None = option(
-        None,
-        "Choose the threshold with at least this precision on validation rows.",
-        range="(0, 1]",
         not_with="best_f1_threshold",
     )
     best_f1_threshold: bool = option(False, "Choose the threshold with the best F1 on validation rows.")
