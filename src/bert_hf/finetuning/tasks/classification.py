@@ -27,7 +27,7 @@ from bert_hf.finetuning.metrics.classification import (
     predicted_classes,
 )
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of, without_empty
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
@@ -40,6 +40,7 @@ class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
 
     head_name = "classification"
+    arguments = ClassificationArguments
     public_files = ("confusion.png",)
     identity_options = ("long_texts", "class_weight", *thresholds.OPTIONS)
     head: ClassificationHead
@@ -93,14 +94,11 @@ class ClassificationTask(Task):
             if column is not None:
                 head.given.setdefault(name, column)
         rows = hub_rows(source, task_args.dataset_config_name or known.config, known.splits.values())
-        parts = {}
-        for part, split in known.splits.items():
-            if split not in rows:
-                continue
-            labelled = head.read(rows[split], self.labels_of(part))
+        given = {part: rows[split] for part, split in known.splits.items() if split in rows}
+        parts = {part: head.read(own, self.labels_of(part)) for part, own in given.items()}
+        for part in parts:
             if known.benchmark and part.startswith("test"):
-                labelled.labels = None  # the Hub has -1, which is a number like others in a regression
-            parts[part] = without_empty(labelled)
+                parts[part].labels = None  # the Hub has -1, which is a number like others in a regression
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
