@@ -59,9 +59,8 @@ def test_windows_literally(tokenizer):
         "[CLS] w50 w51 [SEP] w3 w4 w5 w6 [SEP]",
         "[CLS] w50 w51 [SEP] w5 w6 w7 [SEP]",
     ]
-    assert windows.features["context"][:] == [[4, 8], [4, 8], [4, 7]]
-    none = 1 << 30  # the first window has no previous one, the last no next one
-    assert windows.features["limits"][:] == [[4, none, 6, 13], [6, 9, 6, 13], [6, 9, 7, none]]
+    # The first window has no previous one, the last no next one
+    assert windows.features["ranges"][:] == [[0, 0, 4, 8, 6, 10], [2, 6, 4, 8, 6, 9], [2, 6, 4, 7, 0, 0]]
     assert windows.features["labels"][:] == [[0, 0], [5, 6], [0, 0]]  # the second alone holds the whole answer
     assert windows.features["length"][:] == [9, 9, 8]
     assert windows.shift.tolist() == [-4, -2, 0]
@@ -74,8 +73,7 @@ def test_a_batch_literally(tokenizer):
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
         "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
         "labels": [[4, 4], [0, 0]],
-        "in_context": [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0]],
-        "limits": [[3, 1 << 30, 6, 1 << 30], [3, 1 << 30, 4, 1 << 30]],
+        "ranges": [[0, 0, 3, 6, 0, 0], [0, 0, 3, 4, 0, 0]],
     }
     expected = tokenizer(["w50", "w50"], ["w1 w2 w3", "w1"], padding=True)
     assert batch["input_ids"].tolist() == expected["input_ids"]
@@ -168,7 +166,7 @@ def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
         batch = WindowCollator(TINY)(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
-        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+        found.append(best_spans(*logits, batch["ranges"], n_best, max_answer_length))
     return [torch.cat(column).numpy() for column in zip(*found, strict=True)]
 
 
@@ -203,7 +201,7 @@ def brute_force(windows, data, question, starts, ends, longest):
     rows = np.flatnonzero(windows.question == question)
     context = windows.questions[question].context
     offsets = TINY(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    parts = [data[row]["context"] for row in rows]
+    parts = [data[row]["ranges"][2:4] for row in rows]
     spans = [(begin + int(windows.shift[row]), end - begin) for row, (begin, end) in zip(rows, parts, strict=True)]
 
     found = []
@@ -284,7 +282,7 @@ def gold_answers(questions, tokenizer, shape):
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):
             logits[0, row, first] = logits[1, row, last] = 5.0
-        found.append(best_spans(*logits, batch["in_context"], batch["limits"], 1, 60))
+        found.append(best_spans(*logits, batch["ranges"], 1, 60))
     columns = [torch.cat(column).numpy() for column in zip(*found, strict=True)]
     return {prediction.question.id: prediction.text() for prediction in decode(windows, columns, 1)}
 

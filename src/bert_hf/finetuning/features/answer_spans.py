@@ -38,12 +38,7 @@ class WindowSpans(NamedTuple):
 
 
 def best_spans(
-    start_logits: Tensor,
-    end_logits: Tensor,
-    in_context: Tensor,
-    limits: Tensor,
-    n_best: int = 20,
-    max_answer_length: int = 30,
+    start_logits: Tensor, end_logits: Tensor, ranges: Tensor, n_best: int = 20, max_answer_length: int = 30
 ) -> WindowSpans:
     """Return the `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
@@ -52,12 +47,14 @@ def best_spans(
 
     Args:
         start_logits, end_logits: (B, L).
-        in_context: (B, L) boolean. limits: (B, 4), see `windows.SpanLimits`.
+        ranges: (B, 6), see `context_windows.Windows`.
     """
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
     start_logits, end_logits = start_logits.float(), end_logits.float()
     max_answer_length = min(max_answer_length, start_logits.shape[1])
-    scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
+    ends = F.pad(end_logits, (0, max_answer_length - 1), value=-math.inf).unfold(1, max_answer_length, 1)
+    scores = start_logits[:, :, None] + ends  # (B, L, M) of the span from i to i + m
+    scores = scores.masked_fill(~predicted_here(ranges, *scores.shape[1:]), -math.inf)
 
     scores = scores.flatten(1)  # (B, L × M), spans in the order of their start, then of their end
     if scores.shape[1] < n_best:
@@ -74,26 +71,24 @@ def best_spans(
     return WindowSpans(starts, ends, start_logits, end_logits, null_logits)
 
 
-def _span_scores(
-    start_logits: Tensor, end_logits: Tensor, in_context: Tensor, limits: Tensor, max_answer_length: int
-) -> Tensor:
-    """Return (B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
-    begin = start_logits.masked_fill(~in_context, -math.inf)
-    end = end_logits.masked_fill(~in_context, -math.inf)
-    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
+    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours.
 
-    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)
-    return scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
+    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
+    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
+    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
+    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+    """
+    first = torch.arange(length, device=ranges.device)[:, None]  # (L, 1)
+    last = first + torch.arange(max_answer_length, device=ranges.device)  # (L, M)
 
+    def context(begin: Tensor, end: Tensor) -> Tensor:
+        """Return a hundred times the context of each span in one window, -1 where it does not hold the span."""
+        smaller = torch.minimum(first - begin, end - 1 - last)
+        return (100 * smaller + end - begin).where(smaller >= 0, -1)
 
-def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours."""
-    previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
-    first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
-    last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
-    after_previous = (last >= previous_end) | (first + last > lower)
-    before_next = (first < next_begin) | (first + last <= upper)
-    return after_previous & before_next
+    before, own, after = (context(*pair.unbind(1)) for pair in ranges[:, :, None, None].split(2, dim=1))
+    return (own > before) & (own >= after)
 
 
 # ---- all windows of a question
