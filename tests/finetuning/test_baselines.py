@@ -83,22 +83,6 @@ def test_the_svm_is_that_of_scikit_learn(classes):
         assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
 
 
-def test_metrics_have_the_name_of_their_baseline():
-    train, test = made_rows(200), made_rows(40, seed=1)
-    head = made_head("name0", "name1")
-    head.benchmark_metrics = ("combined_score", "accuracy", "f1")
-    metrics = Baselines(train, head).metrics(test)
-    names = {"accuracy", "f1", "matthews_correlation", "combined_score", "average_precision"}
-    assert set(metrics) == {
-        f"baseline_{kind}_{name}" for kind in ("majority", "words", "characters") for name in names
-    }
-
-    majority = max(("name0", "name1"), key=train.labels.count)
-    assert metrics["baseline_majority_accuracy"] == test.labels.count(majority) / 40
-    assert metrics["baseline_majority_average_precision"] == pytest.approx(test.labels.count("name1") / 40)
-    assert metrics["baseline_words_f1"] == 1.0
-
-
 def test_a_class_without_training_rows_is_never_predicted():
     train = made_rows(60)
     scores = Baselines(train, made_head("name0", "unseen", "name1")).predict(train)

@@ -197,13 +197,6 @@ def test_accuracy_counts_labelled_rows(task):
     assert task.metrics("test", logits, np.array([[1.0, 1], [2, 1], [0, 0]])) == {"accuracy": 0.5, "loss": 1.5}
 
 
-def test_the_baseline_is_the_most_frequent_position(task, tmp_path):
-    labels = [row.label for row in task.parts["train"]]
-    frequent = max(range(4), key=labels.count)
-    expected = np.mean([row.label == frequent for row in task.parts["test"]])
-    assert task.baselines() == {"baseline_majority_accuracy": expected}
-
-
 def test_predictions_name_the_choice(task, tmp_path):
     rows = task.parts["test"]
     task.write_predictions(tmp_path, "test", np.eye(4)[[3] * len(rows)])

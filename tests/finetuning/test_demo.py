@@ -5,9 +5,6 @@ import gc
 import importlib.util
 import json
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -162,16 +159,3 @@ def test_a_browser_shows_what_is_predicted(case, tmp_path, monkeypatch):
         del app
         gc.collect()  # what Gradio does not close warns here, not in another test
     assert sorted(path for path in tmp_path.rglob("*") if browser not in (path, *path.parents)) == before
-
-
-@pytest.mark.slow
-@needs_gradio
-@pytest.mark.parametrize("case", ["words"], indirect=True)
-def test_the_command_serves_this_machine_until_it_is_interrupted(case, tmp_path):
-    _, folder, _, _ = case
-    command = [sys.executable, "-m", "bert_hf.cli", "demo", str(folder)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert re.fullmatch(r"demo: http://127\.0\.0\.1:\d+/? \(Ctrl-C ends it\)\n", line)
-        assert process.wait(60) == 0

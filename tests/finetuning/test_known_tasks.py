@@ -1,8 +1,5 @@
 """Files in the layouts of the benchmark, its label names, and its submission files."""
 
-import gzip
-import lzma
-
 import numpy as np
 import pytest
 from tiny import tiny_config, tiny_tokenizer
@@ -126,20 +123,6 @@ def test_the_files_of_each_task(tmp_path, task):
     assert len(train.places) == len(train)
 
 
-def test_both_validation_sets_of_mnli(tmp_path):
-    parts = read_task_folder("mnli", write(tmp_path, "mnli"))
-    assert parts["validation"].texts == ["A."]
-    assert parts["validation_mm"].labels == ["entailment"]
-    assert parts["test_mm"].pairs == ["H.", "J."]
-
-
-@pytest.mark.parametrize(("suffix", "opener"), [(".tsv.xz", lzma.open), (".tsv.gz", gzip.open)])
-def test_compressed_files_in_the_benchmarks_folder(tmp_path, suffix, opener):
-    write(tmp_path / "MRPC", "mrpc", suffix, opener)
-    parts = read_task_folder("mrpc", str(tmp_path))
-    assert parts["test"].pairs == ["Four ."]
-
-
 @pytest.mark.parametrize(
     ("task", "labels"),
     [("sick", ["neutral", "contradiction", "entailment"]), ("sick_relatedness", ["3.5", "2", "4.7"])],
@@ -188,13 +171,6 @@ def test_every_error_names_file_and_line(tmp_path, monkeypatch, task, changed, e
     with pytest.raises(InputError) as caught:
         read_task_folder(task, ".")
     assert str(caught.value).startswith(expected)
-
-
-def test_wrong_folders(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_task_folder("rte", str(tmp_path / "missing"))
-    with pytest.raises(InputError, match="--data_dir: task 'spam' has no folder of benchmark files"):
-        read_task_folder("spam", str(tmp_path))
 
 
 # ---- tasks

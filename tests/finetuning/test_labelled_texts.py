@@ -145,13 +145,6 @@ def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
     assert rows.line(problem_type) == expected
 
 
-def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
-    content = "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in (1.0, 0, "1"))
-    one = read_labelled(write(tmp_path, "a.jsonl", content))
-    other = read_labelled(write(tmp_path, "a.csv", "text,label\na, 1\nb,0 \nc,1\n"))
-    assert one.labels == other.labels == ["1", "0", "1"]
-
-
 def test_a_label_is_one_line(tmp_path):
     """It stands in the model card and in the file of predictions."""
     content = json.dumps({"text": "x", "label": "ham\n\n# A heading\t[link]"})
@@ -290,12 +283,6 @@ def test_a_folder_of_classes(tmp_path, caplog):
     assert rows.texts == ["hi 0", "hi 1", "hi 2", "win\n0", "win\n1", "win\n2"]
     assert rows.places[0] == (str(tmp_path / "ham/0.eml"), 1)
     assert "1 of 7 rows have no text and are left out" in caplog.text
-
-
-def test_a_folder_without_rows(tmp_path):
-    make(tmp_path, **{"train.csv": TRAIN})
-    with pytest.raises(InputError, match="contains no texts"):
-        read_labelled([str(tmp_path)])
 
 
 # ---- Hub

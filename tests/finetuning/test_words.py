@@ -122,13 +122,6 @@ def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, lo
         assert last == total or starts[last + 1] - starts[last] > free
 
 
-@pytest.mark.parametrize("longest", [1, 2, 3])
-def test_narrow_windows(longest):
-    windows = make_windows(pieces_of([[1] * 7]), longest)
-    assert windows.window_of_word.min() == 0
-    assert all(last - first <= longest for first, last in spans(windows))
-
-
 def test_no_words_at_all():
     windows = make_windows(pieces_of([[0, 0], []]), 4)
     assert len(windows) == 0
