@@ -122,7 +122,7 @@ class TaskArguments:
 class ClassificationArguments(LabelledColumns, TaskArguments):
     """Classification."""
 
-    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.")
+    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE) or spam; an unknown name lists them all.")
     data_dir: str | None = option(None, "Folder with the benchmark's files.", only_with="task")
     long_texts: str = option(
         "head",
