@@ -203,19 +203,17 @@ def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: 
     Args:
         threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
     """
-    texts: dict[str, str] = {}
-    odds: dict[str, float] = {}
-    lists: dict[str, list[dict]] = {}
-    with_null = threshold is not None
-    for prediction in predicted:
-        name = prediction.question.id
-        texts[name] = prediction.text(threshold)
-        odds[name] = prediction.null_odds
-        lists[name] = [
+    by_id = {prediction.question.id: prediction for prediction in predicted}
+    lists = {
+        name: [
             {"text": span.text, "probability": share, "start_logit": span.start_logit, "end_logit": span.end_logit}
-            for span, share in prediction.ranked(with_null)
+            for span, share in prediction.ranked(with_null=threshold is not None)
         ]
-
-    contents = {"nbest_predictions": lists, "predictions": texts} | ({"null_odds": odds} if with_null else {})
+        for name, prediction in by_id.items()
+    }
+    texts = {name: prediction.text(threshold) for name, prediction in by_id.items()}
+    contents: dict[str, dict] = {"nbest_predictions": lists, "predictions": texts}
+    if threshold is not None:
+        contents["null_odds"] = {name: prediction.null_odds for name, prediction in by_id.items()}
     for name, content in contents.items():
         write_durably(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")

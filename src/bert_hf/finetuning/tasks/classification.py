@@ -24,7 +24,6 @@ from bert_hf.finetuning.metrics.classification import (
     THRESHOLD_METRICS,
     metric_title,
     positive_scores,
-    predicted_classes,
 )
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
@@ -226,8 +225,8 @@ class ClassificationTask(Task):
 
     def _judged(self, part: str, kept: Kept) -> mistakes.Judged:
         logits = self.predictions(part, kept)
-        predicted = predicted_classes(logits, self.head.threshold)
-        return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
+        parts = softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part)
+        return mistakes.Judged(self.parts[part], *parts)
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         super().write_predictions(folder, part, kept)
@@ -237,7 +236,7 @@ class ClassificationTask(Task):
         known = TASKS.get(self.task_args.task or "")
         if known is None or part not in known.submissions or len(logits) == self.task_args.max_eval_samples:
             return
-        values = predicted_classes(logits, self.head.threshold) if labels else logits[:, 0]
+        values = self.head.chosen(logits)
         for order in {known.labels, tuple("012"[: len(known.labels)])}:
             if sorted(order) == sorted(labels):
                 numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
