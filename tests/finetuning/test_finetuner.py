@@ -16,7 +16,7 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.trainer import choose_best_metric
+from bert_hf.finetuning.trainer import resolve_defaults
 from bert_hf.training import output_folder
 
 
@@ -129,7 +129,7 @@ def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     trainer = make_finetuner(tmp_path)
     trainer.task.parts["validation"] = trainer.task.parts["train"][:1] * rows
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
-    choose_best_metric(args, trainer.task)
+    resolve_defaults(args, trainer.task, None)
     assert args.metric_for_best_model == metric
     assert args.greater_is_better == (metric != "loss")
 
