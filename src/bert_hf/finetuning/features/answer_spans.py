@@ -156,27 +156,23 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
     """
     starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in found)
+    firsts, lasts = (column + windows.shift[:, None] for column in (starts, ends))  # (W, K) tokens of the context
     scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
-    null_scores = null_logits.sum(axis=1)
 
     limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
     for number, question in enumerate(windows.questions):
-        first, last = int(limits[number]), int(limits[number + 1])
-        null = null_logits[first + int(null_scores[first:last].argmin())]
+        own = slice(limits[number], limits[number + 1])
+        null = null_logits[own][null_logits[own].sum(axis=1).argmin()].tolist()
         tokens = windows.contexts[windows.context[number]]
 
         # A span is predicted in one window alone; of equal scores, the first in the context
-        places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
-        order = np.lexsort([*(place.reshape(-1) for place in places), -scores[first:last].reshape(-1)])[:n_best]
+        first, last, score, *logits = (each[own].ravel() for each in (firsts, lasts, scores, start_logits, end_logits))
+        order = np.lexsort([last, first, -score])[:n_best]
         spans = []
-        for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
-            row = first + int(window)
-            if scores[row, rank] > -math.inf:
-                first_token, last_token = (int(column[row, rank] + windows.shift[row]) for column in (starts, ends))
-                begin, end = span_characters(question.context, tokens, first_token, last_token)
-                logits = float(start_logits[row, rank]), float(end_logits[row, rank])
-                spans.append(Span(question.context[begin:end], begin, end, *logits))
-        yield Prediction(question, spans, Span("", 0, 0, float(null[0]), float(null[1])))
+        for place in order[score[order] > -math.inf]:
+            begin, end = span_characters(question.context, tokens, int(first[place]), int(last[place]))
+            spans.append(Span(question.context[begin:end], begin, end, *(float(each[place]) for each in logits)))
+        yield Prediction(question, spans, Span("", 0, 0, *null))
 
 
 def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
