@@ -14,7 +14,6 @@ from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.config.package_files import recipe_main
 from bert_hf.finetuning.demo import make_demo, show
-from bert_hf.finetuning.heads.pictures import MOST_BARS, bars, marked
 from bert_hf.finetuning.predict import load_predictor, predict
 from bert_hf.training import command
 from bert_hf.training.run import EXAMPLES
@@ -92,22 +91,6 @@ def test_the_picture_is_that_of_the_prediction(case):
         assert show(predictor, "w1", "w2", "w3")[0].startswith("not a context with two or more choices")
     if name == "words":
         assert show(predictor, WORDS)[0] == "Write [MASK] in place of a word."
-
-
-def test_a_bar_has_its_threshold_and_of_many_names_the_likeliest_have_one():
-    drawn = bars({"ham": 0.25, "<spam>": 0.75}, ["ham"], {"<spam>": 0.8})
-    assert '<b>ham </b><i style="--score: 25.00%"></i><b>0.2500</b>' in drawn
-    assert "<span>&lt;spam&gt; <small>from 0.8000 on</small></span>" in drawn
-    assert '<i style="--score: 75.00%; --threshold: 80.00%"></i><span>0.7500</span>' in drawn
-    many = bars({f"class {number}": number / 100 for number in range(50)})
-    assert re.findall(r"<span>class (\d+) ", many) == [str(number) for number in range(49, 49 - MOST_BARS, -1)]
-
-
-def test_parts_of_a_text_are_marked():
-    text = marked("Ada <b> lives in Ghent.", [(0, 3, "PER"), (17, 22, "LOC")], {"PER", "LOC"})
-    assert re.sub(r'<mark style="--hue: (\d+)">', r"[\1 ", text.replace("</mark>", "]")) == (
-        '<p class="text">[390 Ada <small>PER</small>] &lt;b&gt; lives in [210 Ghent <small>LOC</small>].</p>'
-    )
 
 
 # ---- the command

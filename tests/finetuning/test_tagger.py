@@ -181,8 +181,3 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     width = max(row["length"] for row in features)
     gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
     assert task.predictions("validation", gold) == rows.tags
-
-
-def test_noise_in_embeddings_is_not_part_of_a_run_with_frozen_ones(tmp_path):
-    noisy = trainer_of(tmp_path, neftune_noise_alpha=5.0)
-    assert noisy.facts["identity"]["neftune_noise"] is None

@@ -62,12 +62,6 @@ def test_the_example_of_the_docstring():
     assert joined.window_of_word.tolist() == windows.window_of_word.tolist()
 
 
-def test_document_context_fills_both_sides_and_stays_in_the_document():
-    counts = [[1, 1], [1, 1], [1, 1], [1, 1]]
-    assert spans(make_windows(pieces_of(counts), 6, documents=[0, 0, 0, 1])) == [(0, 6), (0, 6), (0, 6), (6, 8)]
-    assert spans(make_windows(pieces_of(counts), 4, documents=[0, 0, 0, 0])) == [(0, 4), (1, 5), (3, 7), (4, 8)]
-
-
 COUNTS = st.lists(st.lists(st.integers(0, 6), max_size=25), min_size=1, max_size=6)
 
 
