@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.metrics.classification import predicted_classes
+from bert_hf.finetuning.metrics.classification import positive_scores, predicted_classes
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
@@ -77,12 +77,16 @@ def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) 
     )
 
 
-def choose_each(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> list[float]:
-    """Return the threshold of each label (see `choose_threshold`), 0.5 for one that every row or no row has.
+def choose_thresholds(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float | list[float]:
+    """Return the threshold of class 1 of two (see `choose_threshold`); of several labels per row one for each.
+
+    A label that every row or no row has gets 0.5.
 
     Args:
-        logits, targets: (N, C), targets 0 or 1.
+        logits: (N, C). targets: (N,) class ids, or (N, C) 0 and 1.
     """
+    if targets.ndim == 1:
+        return choose_threshold(positive_scores(logits), targets, task_args)
     pairs = zip(expit(logits.astype(np.float64)).T, targets.T.astype(int), strict=True)
     return [choose_threshold(scores, own, task_args) if np.ptp(own) else 0.5 for scores, own in pairs]
 

@@ -23,7 +23,6 @@ from bert_hf.finetuning.metrics.classification import (
     FEW_CLASSES,
     THRESHOLD_METRICS,
     metric_title,
-    positive_scores,
 )
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
@@ -183,13 +182,11 @@ class ClassificationTask(Task):
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
         """Choose the threshold by validation rows, of several labels one for each; return a line on them."""
+        self.head.threshold = thresholds.choose_thresholds(logits, targets, self.task_args)
         if not self.head.several_labels:
-            self.head.threshold = thresholds.choose_threshold(positive_scores(logits), targets, self.task_args)
             on_rows = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
             return [f"threshold, by validation rows: {on_rows}"]
-        chosen = thresholds.choose_each(logits, targets, self.task_args)
-        self.head.threshold = chosen
-        named = zip(self.head.labels, chosen, strict=True)
+        named = zip(self.head.labels, self.head.threshold, strict=True)
         return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in named)}"]
 
     # ---- error analysis
@@ -275,13 +272,8 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         baselines = Baselines(train, self.head)
         chosen = {}
         if thresholds.threshold_option(self.task_args):  # by the same rule, on the same rows
-            targets = self.targets("validation")
-            for kind in baselines.models:
-                scores = baselines.predict(validation)[kind]
-                if self.head.several_labels:
-                    chosen[kind] = thresholds.choose_each(scores, targets, self.task_args)
-                else:
-                    chosen[kind] = thresholds.choose_threshold(positive_scores(scores), targets, self.task_args)
+            rule, scores = (self.targets("validation"), self.task_args), baselines.predict(validation)
+            chosen = {kind: thresholds.choose_thresholds(scores[kind], *rule) for kind in baselines.models}
         return baselines.metrics(test, chosen)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
