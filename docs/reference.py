@@ -43,7 +43,7 @@ SUBJECTS = {
         load_best_model_at_end save_minutes save_strategy save_steps save_total_limit
         dataloader_num_workers ddp_timeout""",
     "Hub": "push_to_hub hub_model_id model_license dataset_license dataset_source",
-    "Prediction": """output write_predictions host max_false_positive_rate min_precision best_f1_threshold
+    "Prediction": """output write_predictions host max_false_positive_rate best_f1_threshold
         null_score_diff_threshold n_best_size max_answer_length format layers pooling""",
     "Comparison": """models recipe folds_dir seeds train_sizes metrics reference blimp max_pairs device
         num_devices global_batch mfu""",

@@ -15,7 +15,6 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
@@ -25,7 +24,7 @@ from bert_hf.training.command import command
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(TaskArguments, MultipleChoiceTask, argv)
+    options = parse_finetuning(MultipleChoiceTask, argv)
     if options is None:  # --check
         return 0
     task_args, args = options

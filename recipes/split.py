@@ -17,14 +17,8 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.rows.fold_files import (
-    make_folds,
-    read_rows_to_split,
-    read_to_split,
-    table_of_parts,
-    write_folds,
-)
-from bert_hf.finetuning.rows.near_duplicates import describe_groups, near_duplicate_groups
+from bert_hf.finetuning.rows.fold_files import make_folds, read_rows_to_split, read_to_split, write_folds
+from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 
 
 @one_line_errors
@@ -47,9 +41,9 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report
     print(rows.line(split_args.problem_type))
-    print(describe_groups(groups))
-    print(table_of_parts(made, split_args.problem_type == "regression"))
-    print(f"folds: {output_args.output_dir}")
+    print(f"near-duplicates: {len(rows) - len(set(groups)):,} rows are like another one")
+    sizes = ", ".join(f"{name} {len(own):,} rows" for name, own in made[0].items())
+    print(f"folds: {len(made)} in {output_args.output_dir}, such as {sizes}")
     return 0
 
 

@@ -17,7 +17,7 @@ OURS = """
     doc_stride document_context dropout encoding fast_path feature_based folds folds_dir format from_scratch
     global_batch host join_lines label_column label_columns label_separator language layers long_seq_fraction
     long_seq_length long_texts max_answer_length max_eval_samples max_false_positive_rate max_hours max_pairs
-    max_query_length max_seq_length max_train_samples metric_name metrics mfu min_precision min_steps
+    max_query_length max_seq_length max_train_samples metric_name metrics mfu min_steps
     mlm_probability model_license model_name_or_path models muon_learning_rate n_best_size nsp
     null_score_diff_threshold num_devices num_proc num_processes output overwrite_output_dir pooling
     position_initializer problem_type recipe reference save_minutes seeds sentence_per_line separator shard

@@ -46,12 +46,11 @@ LONG = LabelledTexts(
 )
 
 
-@pytest.mark.parametrize("long_texts", ["head", "head_tail"])
 @pytest.mark.parametrize("length", [5, 7, 8, 9, 64])
 @pytest.mark.parametrize("rows", [LONG, LabelledTexts(LONG.texts, LONG.labels)])
-def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length, long_texts):
-    seen = encode_texts(rows, None, tokenizer, length, long_texts).features["input_ids"]
-    cut = encode_texts(cut_texts(rows, tokenizer, length, long_texts), None, tokenizer, 64).features["input_ids"]
+def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length):
+    seen = encode_texts(rows, None, tokenizer, length).features["input_ids"]
+    cut = encode_texts(cut_texts(rows, tokenizer, length), None, tokenizer, 64).features["input_ids"]
     assert list(cut) == list(seen)
     assert cut_texts(rows, tokenizer, length, "windows") == rows
 
@@ -82,22 +81,6 @@ def test_the_svm_is_that_of_scikit_learn(classes):
         model = LinearSVC(C=chosen, class_weight="balanced", random_state=0).fit(vectors, train.labels)
         guesses = [f"name{number}" for number in fitted.predict(test)[kind].argmax(axis=1)]
         assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
-
-
-def test_metrics_have_the_name_of_their_baseline():
-    train, test = made_rows(200), made_rows(40, seed=1)
-    head = made_head("name0", "name1")
-    head.benchmark_metrics = ("combined_score", "accuracy", "f1")
-    metrics = Baselines(train, head).metrics(test)
-    names = {"accuracy", "f1", "matthews_correlation", "combined_score", "average_precision"}
-    assert set(metrics) == {
-        f"baseline_{kind}_{name}" for kind in ("majority", "words", "characters") for name in names
-    }
-
-    majority = max(("name0", "name1"), key=train.labels.count)
-    assert metrics["baseline_majority_accuracy"] == test.labels.count(majority) / 40
-    assert metrics["baseline_majority_average_precision"] == pytest.approx(test.labels.count("name1") / 40)
-    assert metrics["baseline_words_f1"] == 1.0
 
 
 def test_a_class_without_training_rows_is_never_predicted():
@@ -131,19 +114,4 @@ def test_regression_sees_the_overlap_of_a_pair():
     vectorizer, model = fitted.models["words"]
     of_train, of_test = (text_features(vectorizer, rows).toarray() for rows in (train, test))
     exact = Ridge(alpha=model.alpha).fit(of_train, np.array(train.labels, float))
-    assert np.allclose(fitted.predict(test)["words"], exact.predict(of_test), atol=0.02)
-
-
-def test_noise_is_met_by_strong_regularisation():
-    """Of a third of the rows the label is wrong."""
-    noisy = made_rows(600)
-    noisy.labels[::3] = ["name0"] * 200
-    assert module._STRENGTHS[0] == Baselines(noisy, made_head("name0", "name1")).models["words"][1].C
-
-
-@pytest.mark.parametrize(
-    "rows", [made_rows(20), LabelledTexts([f"w{i} w" for i in range(90)], ["a"] * 88 + ["b"] * 2)]
-)
-def test_few_rows_choose_nothing(rows):
-    fitted = Baselines(rows, made_head(*sorted(set(rows.labels))))
-    assert [model.C for _, model in fitted.models.values()] == [module._DEFAULT_STRENGTH] * 2
+    assert np.allclose(fitted.predict(test)["words"][:, 0], exact.predict(of_test), atol=0.02)

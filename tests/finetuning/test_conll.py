@@ -217,12 +217,6 @@ def test_comments_before_a_sentence(tmp_path):
     assert read_tagged(write(tmp_path, "c.conll", "a O\n\n# B-X\n")).words == [["a"], ["#"]]
 
 
-def test_a_label_is_one_line(tmp_path):
-    """It stands in the model card and in the file of predictions."""
-    content = json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG\n\n# A heading\t"]})
-    assert read_tagged(write(tmp_path, "a.jsonl", content)).tags == [["B-ORG # A heading"]]
-
-
 def test_documents_and_lines(tmp_path):
     one = write(tmp_path, "a.conll", "a O\n\nb O\n-DOCSTART- O\n\n-DOCSTART- O\nc O\n\n")  # an empty document in it
     two = write(tmp_path, "b.conll", "-DOCSTART- O\nd O\n-DOCSTART- O\ne O\n")

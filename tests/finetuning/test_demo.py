@@ -5,9 +5,6 @@ import gc
 import importlib.util
 import json
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,7 +14,6 @@ from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.config.package_files import recipe_main
 from bert_hf.finetuning.demo import make_demo, show
-from bert_hf.finetuning.heads.pictures import MOST_BARS, bars, marked
 from bert_hf.finetuning.predict import load_predictor, predict
 from bert_hf.training import command
 from bert_hf.training.run import EXAMPLES
@@ -97,22 +93,6 @@ def test_the_picture_is_that_of_the_prediction(case):
         assert show(predictor, WORDS)[0] == "Write [MASK] in place of a word."
 
 
-def test_a_bar_has_its_threshold_and_of_many_names_the_likeliest_have_one():
-    drawn = bars({"ham": 0.25, "<spam>": 0.75}, ["ham"], {"<spam>": 0.8})
-    assert '<b>ham </b><i style="--score: 25.00%"></i><b>0.2500</b>' in drawn
-    assert "<span>&lt;spam&gt; <small>from 0.8000 on</small></span>" in drawn
-    assert '<i style="--score: 75.00%; --threshold: 80.00%"></i><span>0.7500</span>' in drawn
-    many = bars({f"class {number}": number / 100 for number in range(50)})
-    assert re.findall(r"<span>class (\d+) ", many) == [str(number) for number in range(49, 49 - MOST_BARS, -1)]
-
-
-def test_parts_of_a_text_are_marked():
-    text = marked("Ada <b> lives in Ghent.", [(0, 3, "PER"), (17, 22, "LOC")], {"PER", "LOC"})
-    assert re.sub(r'<mark style="--hue: (\d+)">', r"[\1 ", text.replace("</mark>", "]")) == (
-        '<p class="text">[390 Ada <small>PER</small>] &lt;b&gt; lives in [210 Ghent <small>LOC</small>].</p>'
-    )
-
-
 # ---- the command
 
 
@@ -162,16 +142,3 @@ def test_a_browser_shows_what_is_predicted(case, tmp_path, monkeypatch):
         del app
         gc.collect()  # what Gradio does not close warns here, not in another test
     assert sorted(path for path in tmp_path.rglob("*") if browser not in (path, *path.parents)) == before
-
-
-@pytest.mark.slow
-@needs_gradio
-@pytest.mark.parametrize("case", ["words"], indirect=True)
-def test_the_command_serves_this_machine_until_it_is_interrupted(case, tmp_path):
-    _, folder, _, _ = case
-    command = [sys.executable, "-m", "bert_hf.cli", "demo", str(folder)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert re.fullmatch(r"demo: http://127\.0\.0\.1:\d+/? \(Ctrl-C ends it\)\n", line)
-        assert process.wait(60) == 0

@@ -103,15 +103,6 @@ def test_figures_equal_a_count_by_hand():
     assert table[-1].split() == ["all", "(micro)", "4", "3", "0.3333", "0.2500", "0.2857"]
 
 
-def test_wrong_type_and_wrong_border_are_wrong():
-    gold = ["B-X I-X".split()]
-    assert overall(count_entities(gold, ["B-Y I-Y".split()])) == Counts(1, 1, 0)
-    assert overall(count_entities(gold, ["B-X O".split()])) == Counts(1, 1, 0)
-    assert overall(count_entities(gold, ["I-X I-X".split()])) == Counts(
-        1, 1, 1
-    )  # the tags differ, the entity does not
-
-
 def test_figures_without_entities_are_zero():
     assert tagging_metrics([["O", "O"]], [["O", "O"]]) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 1}
     assert overall({}) == Counts(0, 0, 0)

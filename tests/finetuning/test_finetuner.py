@@ -16,7 +16,7 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.trainer import choose_best_metric
+from bert_hf.finetuning.trainer import resolve_defaults
 from bert_hf.training import output_folder
 
 
@@ -48,16 +48,6 @@ def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, head):
     for expected, got in zip(logits, trainer.kept["test"], strict=True):
         np.testing.assert_allclose(got[: len(expected)] if head is Tokens else got, expected, atol=1e-5)
     assert "test_share_of_class_0" in metrics
-
-
-def test_a_part_without_labels_is_predicted(tmp_path):
-    trainer = make_finetuner(tmp_path)
-    trainer.task.parts["test"] = [{"input_ids": row["input_ids"]} for row in trainer.task.parts["test"]]
-    trainer.data_collator = lambda rows: {
-        name: value for name, value in collate([{"labels": 0, **row} for row in rows]).items() if name != "labels"
-    }
-    assert "test_loss" not in trainer.predict_part("test", "test")
-    assert trainer.kept["test"].shape == (len(trainer.task.parts["test"]), 3)
 
 
 def test_rows_that_are_not_a_part_of_the_task_are_refused(tmp_path):
@@ -134,21 +124,12 @@ def test_the_best_weights_are_saved_between_two_checkpoints(tmp_path):
     assert (tmp_path / "checkpoint-2").is_dir()
 
 
-def test_a_given_direction_is_kept(tmp_path):
-    args = FineTuningArguments(
-        str(tmp_path), use_cpu=True, report_to="none", bf16=False, metric_for_best_model="share_of_class_0",
-        greater_is_better=False,
-    )  # fmt: skip
-    choose_best_metric(args, make_finetuner(tmp_path).task)
-    assert args.greater_is_better is False
-
-
 @pytest.mark.parametrize(("rows", "metric"), [(199, "loss"), (200, "share_of_class_0")])
 def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     trainer = make_finetuner(tmp_path)
     trainer.task.parts["validation"] = trainer.task.parts["train"][:1] * rows
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
-    choose_best_metric(args, trainer.task)
+    resolve_defaults(args, trainer.task, None)
     assert args.metric_for_best_model == metric
     assert args.greater_is_better == (metric != "loss")
 
@@ -164,19 +145,6 @@ def test_rate_and_epochs_by_width(tmp_path, width, rate, epochs):
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", learning_rate=1.0, num_train_epochs=9)
     resolve_by_width(args, width)
     assert (args.learning_rate, args.num_train_epochs) == (1.0, 9)
-
-
-def test_few_rows_get_whole_epochs_up_to_the_least_steps(tmp_path):
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
-    resolve_by_width(args, 768)
-    resolve_by_rows(args, rows=100, min_steps=None)  # 4 steps an epoch
-    assert args.num_train_epochs == 50
-    assert (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps) == ("steps", 0.1, "steps", 0.1)
-
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
-    resolve_by_width(args, 768)
-    resolve_by_rows(args, rows=10_000, min_steps=None)
-    assert (args.num_train_epochs, args.eval_strategy, args.save_strategy) == (3, "epoch", "epoch")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Files in the layouts of the benchmark, its label names, and its submission files."""
 
-import gzip
-import lzma
-
 import numpy as np
 import pytest
 from tiny import tiny_config, tiny_tokenizer
@@ -91,13 +88,6 @@ FIRST = {
     "wnli": ('The "pin fell.', "It fell.", "entailment", "not_entailment"),
 }
 
-SICK = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set\r\n"
-SICK_ROWS = (
-    "1\tA cat.\tA cat.\tNEUTRAL\t3.5\tTRAIN\r\n",
-    "2\tA man.\tNo man.\tCONTRADICTION\t2\tTRIAL\r\n",
-    "3\tA boy runs.\tA boy.\tENTAILMENT\t4.7\tTEST",
-)
-
 
 def write(folder, task, suffix=".tsv", opener=open, **changed):
     """Writes the files of a task; a change to None leaves a file out."""
@@ -124,32 +114,6 @@ def test_the_files_of_each_task(tmp_path, task):
     assert [parts[part].labels for part in parts if part.startswith("test")] == [None] * len(TASKS[task].submissions)
     assert train.places[0] == (str(tmp_path / "train.tsv"), 1 if task == "cola" else 2)
     assert len(train.places) == len(train)
-
-
-def test_both_validation_sets_of_mnli(tmp_path):
-    parts = read_task_folder("mnli", write(tmp_path, "mnli"))
-    assert parts["validation"].texts == ["A."]
-    assert parts["validation_mm"].labels == ["entailment"]
-    assert parts["test_mm"].pairs == ["H.", "J."]
-
-
-@pytest.mark.parametrize(("suffix", "opener"), [(".tsv.xz", lzma.open), (".tsv.gz", gzip.open)])
-def test_compressed_files_in_the_benchmarks_folder(tmp_path, suffix, opener):
-    write(tmp_path / "MRPC", "mrpc", suffix, opener)
-    parts = read_task_folder("mrpc", str(tmp_path))
-    assert parts["test"].pairs == ["Four ."]
-
-
-@pytest.mark.parametrize(
-    ("task", "labels"),
-    [("sick", ["neutral", "contradiction", "entailment"]), ("sick_relatedness", ["3.5", "2", "4.7"])],
-)
-def test_sick_has_one_file(tmp_path, task, labels):
-    (tmp_path / "SICK.txt").write_bytes((SICK + "".join(SICK_ROWS)).encode())
-    parts = read_task_folder(task, str(tmp_path))
-    assert [rows.labels for rows in parts.values()] == [[label] for label in labels]
-    assert parts["test"].texts == ["A boy runs."]
-    assert parts["test"].places == [(str(tmp_path / "SICK.txt"), 4)]
 
 
 def test_incomplete_training_rows_of_qqp_are_counted(tmp_path, caplog):
@@ -188,13 +152,6 @@ def test_every_error_names_file_and_line(tmp_path, monkeypatch, task, changed, e
     with pytest.raises(InputError) as caught:
         read_task_folder(task, ".")
     assert str(caught.value).startswith(expected)
-
-
-def test_wrong_folders(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_task_folder("rte", str(tmp_path / "missing"))
-    with pytest.raises(InputError, match="--data_dir: task 'spam' has no folder of benchmark files"):
-        read_task_folder("spam", str(tmp_path))
 
 
 # ---- tasks

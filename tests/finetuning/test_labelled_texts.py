@@ -132,8 +132,6 @@ def test_other_columns_are_asked_about(columns, options, expected):
     [
         ("CONTENT,CLASS\n" + "a b,spam\nb c,spam\nc d,ham\n" * 10, None,
          "text: CONTENT, label: CLASS, 30 rows; spam 20, ham 10"),
-        ("text,label\n" + "a,1\n,0\n  ,1\nb,0\n" * 10, None,
-         "text: text, label: label, 20 rows; '1' 10, '0' 10"),
         ("text_a,text_b,label\n" + "a,x,yes\nb,,no\nc,y,no\n" * 10, None,
          "text: text_a, pair: text_b, label: label, 20 rows; yes 10, no 10"),
         ("text,label\na b,1.5\nb c,2\n c,4\n", "regression",
@@ -147,28 +145,11 @@ def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
     assert rows.line(problem_type) == expected
 
 
-def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
-    content = "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in (1.0, 0, "1"))
-    one = read_labelled(write(tmp_path, "a.jsonl", content))
-    other = read_labelled(write(tmp_path, "a.csv", "text,label\na, 1\nb,0 \nc,1\n"))
-    assert one.labels == other.labels == ["1", "0", "1"]
-
-
 def test_a_label_is_one_line(tmp_path):
     """It stands in the model card and in the file of predictions."""
     content = json.dumps({"text": "x", "label": "ham\n\n# A heading\t[link]"})
     (label,) = read_labelled(write(tmp_path, "a.jsonl", content)).labels
     assert label == "ham # A heading [link]"
-
-
-def test_take_keeps_pairs_and_places_together():
-    places = [("f", line) for line in range(4)]
-    rows = LabelledTexts(list("abcd"), list("1234"), places, list("wxyz"))
-    taken = rows.take([3, 1])
-    assert taken == LabelledTexts(["d", "b"], ["4", "2"], pairs=["z", "x"])
-    assert taken.places == [("f", 3), ("f", 1)]
-    assert taken.joined() == ["d\nz", "b\nx"]
-    assert LabelledTexts(["a"], None).take([0]) == LabelledTexts(["a"], None)
 
 
 @pytest.mark.parametrize(
@@ -302,12 +283,6 @@ def test_a_folder_of_classes(tmp_path, caplog):
     assert rows.texts == ["hi 0", "hi 1", "hi 2", "win\n0", "win\n1", "win\n2"]
     assert rows.places[0] == (str(tmp_path / "ham/0.eml"), 1)
     assert "1 of 7 rows have no text and are left out" in caplog.text
-
-
-def test_a_folder_without_rows(tmp_path):
-    make(tmp_path, **{"train.csv": TRAIN})
-    with pytest.raises(InputError, match="contains no texts"):
-        read_labelled([str(tmp_path)])
 
 
 # ---- Hub

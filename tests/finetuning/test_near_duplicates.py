@@ -50,12 +50,6 @@ def test_texts_that_the_tokenizer_makes_equal_are_one_group(same):
     assert near_duplicate_groups(["école", same, "à " + same]).tolist() == [0, 0, 1]
 
 
-def test_groups_are_numbered_by_their_first_row():
-    texts = ["a b c d e f", "x y z", "a b c d e g", "u v w", "a b c d e h"]
-    assert near_duplicate_groups(texts).tolist() == [0, 1, 0, 2, 0]
-    assert near_duplicate_groups(texts[::-1]).tolist() == [0, 1, 0, 2, 0]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_similar_texts_share_a_group_and_others_do_not(seed):
     """All pairs are compared: those of similarity 0.6 or more are linked, no text is linked with only unlike ones."""

@@ -7,10 +7,8 @@ import lzma
 import datasets
 import pytest
 
-from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.questions import Answer, question_rows, questions_of_rows, read_by_id
-from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
+from bert_hf.finetuning.rows.questions import Answer, question_rows, questions_of_rows
 
 CONTEXT = "Zoë paid 3 and 30 euros."
 
@@ -87,15 +85,6 @@ def test_every_shape(tmp_path, name, content):
     assert (second.id, second.answers) == ("b", ())
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
-def test_half_a_surrogate_pair_becomes_a_character(tmp_path, name):
-    """JSON can hold it, and no tokenizer takes it."""
-    rows = [row(answers=(("30\ud83d", 7),), context="It was 30\ud83d then")]
-    found = read_questions(write(tmp_path, name, lines(*rows) if name == "a.jsonl" else squad(*rows)))
-    assert found[0].context == "It was 30\ufffd then"
-    assert found[0].answers == (Answer("30\ufffd", 7),)
-
-
 def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
     found = read_questions(write(tmp_path, "a.jsonl", lines(row(answers=(("30", 14), ("Zoë", 0))))))
     assert found[0].answers == (Answer("30", 15), Answer("Zoë", 0))
@@ -122,35 +111,3 @@ def test_errors_name_the_question(tmp_path, name, content, expected):
     with pytest.raises(InputError) as error:
         read_questions(write(tmp_path, name, content))
     assert str(error.value).replace(f"{tmp_path}/", "").startswith(expected)
-
-
-def test_hub_rows_of_other_or_empty_splits(monkeypatch):
-    other = datasets.Dataset.from_list([{"text": "x"}])
-    unlabelled = datasets.Dataset.from_list([{"id": "c", "question": "?", "context": "x"}])
-    splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    splits["validation"] = splits["train"].select([0])
-    task_args = QuestionAnsweringArguments(dataset_name="some/squad")
-    task = QuestionAnsweringTask(task_args, None)
-    assert {split: len(part) for split, part in task.parts.items()} == {"train": 2, "validation": 1, "test": 1}
-
-    splits["train"] = splits["train"].select([])
-    with pytest.raises(InputError, match="some/squad: no split 'train'"):
-        QuestionAnsweringTask(task_args, None)
-
-
-# ---- predictions and odds
-
-
-def test_predictions_and_odds(tmp_path):
-    assert read_by_id(write(tmp_path, "p.json.xz", {"a": "x", "b": ""}), str) == {"a": "x", "b": ""}
-    assert read_by_id(write(tmp_path, "o.json", {"a": -1, "b": 0.5}), float, int) == {"a": -1, "b": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("types", "content"),
-    [((str,), '{"a": 1}'), ((str,), "[]"), ((float, int), '{"a": "1"}'), ((float, int), '{"a": true}')],
-)
-def test_files_of_another_shape(tmp_path, types, content):
-    with pytest.raises(InputError, match=r"p\.json: not a JSON object from question id to"):
-        read_by_id(write(tmp_path, "p.json", content), *types)

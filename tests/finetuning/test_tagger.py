@@ -48,21 +48,6 @@ def features_of(tagger, sentences=SENTENCES, longest: int = 14):
 # ---- features
 
 
-@pytest.mark.parametrize(
-    ("features", "numbers"),
-    [
-        ("embeddings", (0,)),
-        ("second_to_last", (11,)),
-        ("last", (12,)),
-        ("weighted_last_4", (9, 10, 11, 12)),
-        ("concat_last_4", (9, 10, 11, 12)),
-        ("weighted_all", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)),
-    ],
-)
-def test_hidden_states_of_table_7(features, numbers):
-    assert hidden_state_numbers(features, 12) == numbers
-
-
 def test_four_layers_of_a_smaller_model_are_refused():
     with pytest.raises(InputError, match="--feature_based concat_last_4: the model has 2 layers; choose"):
         hidden_state_numbers("concat_last_4", 2)
@@ -196,22 +181,3 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     width = max(row["length"] for row in features)
     gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
     assert task.predictions("validation", gold) == rows.tags
-
-
-def test_noise_in_embeddings_is_not_part_of_a_run_with_frozen_ones(tmp_path):
-    noisy = trainer_of(tmp_path, neftune_noise_alpha=5.0)
-    assert noisy.facts["identity"]["neftune_noise"] is None
-
-
-def test_accumulation_does_not_change_the_gradient(tmp_path):
-    whole, parts = (
-        trainer_of(tmp_path, per_device_train_batch_size=16 // steps, gradient_accumulation_steps=steps)
-        for steps in (1, 4)
-    )
-    for trainer in (whole, parts):
-        trainer.train()
-    before = make_tagger(bert(), "weighted_last_4", 16).bert.state_dict()
-    for (name, one), other in zip(whole.network.named_parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=name)
-        if name.startswith("bert."):
-            assert torch.equal(one, before[name.removeprefix("bert.")]), name  # frozen

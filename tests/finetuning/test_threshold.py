@@ -17,12 +17,11 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold, describe_threshold
 from bert_hf.finetuning.metrics.classification import classification_metrics, positive_scores, predicted_classes
 
-RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
-RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]
+RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("best_f1_threshold", True)]
 
 
 def asked(option: str = "", value: float = 0.0) -> SimpleNamespace:
-    options = {"max_false_positive_rate": None, "min_precision": None, "best_f1_threshold": False}
+    options = {"max_false_positive_rate": None, "best_f1_threshold": False}
     options |= {"validates_on_training_rows": False}
     return SimpleNamespace(**(options | ({option: value} if option else {})))
 
@@ -52,11 +51,6 @@ def test_no_other_threshold_is_better(option, value, seed):
 
     if option == "max_false_positive_rate":
         assert (hits, alarms) == max((pair for pair in every if pair[1] / negatives <= value), key=lambda pair: pair)
-    elif option == "min_precision":
-        precisions = {pair: pair[0] / max(1, sum(pair)) for pair in every}
-        goal = min(value, max(precisions.values()))
-        assert hits == max(pair[0] for pair, precision in precisions.items() if precision >= goal)
-        assert precisions[hits, alarms] >= goal
     else:
         f1 = {pair: 2 * pair[0] / (sum(pair) + positives) for pair in every}
         assert f1[hits, alarms] == max(f1.values())
@@ -89,17 +83,16 @@ def test_a_rate_that_the_rows_cannot_show():
     targets, labels = np.repeat([0, 1], [99, 50]), ("ham", "spam")
     assert "! 99 validation rows of 'ham'" in check_threshold(asked("max_false_positive_rate", 0.01), targets, labels)
     assert not check_threshold(asked("max_false_positive_rate", 0.02), targets, labels)
-    assert not check_threshold(asked("min_precision", 0.01), targets, labels)
     assert not check_threshold(asked(), targets[:9], labels)
     with pytest.raises(InputError, match="rows have 1"):
-        check_threshold(asked("min_precision", 0.9), targets[:9], labels)
+        check_threshold(asked("best_f1_threshold", True), targets[:9], labels)
 
 
 @pytest.mark.parametrize("labels", [("a", "b", "c"), ()])
 def test_three_classes_or_numbers_have_no_threshold(labels):
     check_threshold(asked(), np.arange(3), labels)
     with pytest.raises(InputError, match="two classes"):
-        check_threshold(asked("min_precision", 0.9), np.arange(3), labels)
+        check_threshold(asked("best_f1_threshold", True), np.arange(3), labels)
 
 
 def test_training_rows_choose_nothing():
@@ -142,7 +135,7 @@ def test_a_rule_that_is_given_without_training_decides(run):
 
 
 def test_another_rule_is_another_run(run, capsys):
-    assert classify(run, "run", "--min_precision", "0.9") == 2
+    assert classify(run, "run", "--best_f1_threshold", "true") == 2
     assert "threshold" in capsys.readouterr().err
 
 

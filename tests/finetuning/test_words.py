@@ -1,6 +1,5 @@
 """Word windows: every word comes back once, from the window in which it has most context."""
 
-import datasets
 import numpy as np
 import pytest
 from helpers.tagged_words import asked_for
@@ -9,10 +8,7 @@ from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
-from bert_hf.config.finetuning_arguments import TokenClassificationArguments
-from bert_hf.errors import InputError
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, tokenize_words
-from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
@@ -64,27 +60,6 @@ def test_the_example_of_the_docstring():
     joined = make_windows(pieces_of([[1] * 2, [1] * 6]), 4, documents=[0, 0])
     assert spans(joined) == [(0, 4), (2, 6), (4, 8)]
     assert joined.window_of_word.tolist() == windows.window_of_word.tolist()
-
-
-def test_document_context_fills_both_sides_and_stays_in_the_document():
-    counts = [[1, 1], [1, 1], [1, 1], [1, 1]]
-    assert spans(make_windows(pieces_of(counts), 6, documents=[0, 0, 0, 1])) == [(0, 6), (0, 6), (0, 6), (6, 8)]
-    assert spans(make_windows(pieces_of(counts), 4, documents=[0, 0, 0, 0])) == [(0, 4), (1, 5), (3, 7), (4, 8)]
-
-
-def test_documents_may_have_any_numbers():
-    counts = [[1, 1], [1, 1], [1, 1], [1, 1]]
-    expected = spans(make_windows(pieces_of(counts), 6, documents=[0, 0, 1, 1]))
-    assert expected == [(0, 4), (0, 4), (4, 8), (4, 8)]
-    assert spans(make_windows(pieces_of(counts), 6, documents=[7, 7, 2, 2])) == expected
-
-
-def test_context_on_one_side_only():
-    """At the start of a document the words after it take the pieces that are left, and at its end those before it."""
-    counts = [[1] * 10, [1], [1] * 10]
-    assert spans(make_windows(pieces_of(counts), 12, documents=[0, 0, 1])) == [(0, 11), (0, 11), (11, 21)]
-    one_word = make_windows(pieces_of(counts), 5, documents=[0, 0, 0]).window_of_word[10]
-    assert spans(make_windows(pieces_of(counts), 5, documents=[0, 0, 0]))[one_word] == (8, 13)
 
 
 COUNTS = st.lists(st.lists(st.integers(0, 6), max_size=25), min_size=1, max_size=6)
@@ -139,37 +114,6 @@ def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, lo
         free = longest - (starts[last] - starts[first])
         assert first == 0 or starts[first] - starts[first - 1] > free
         assert last == total or starts[last + 1] - starts[last] > free
-
-
-WORDS = st.text(st.sampled_from([*LETTERS, "A", "é", "中", "🙂", " ", "\t", "\x00", "\u200b", "-", "."]), max_size=12)
-
-
-@settings(max_examples=max(100, settings.default.max_examples // 5))
-@given(st.lists(st.lists(WORDS, max_size=20), min_size=1, max_size=5), st.integers(4, 16), st.booleans())
-def test_random_words_through_a_tokenizer_come_back_once(words, longest, joined):
-    """Reads each word's first piece from its window, and compares it with the word tokenized alone."""
-    pieces = tokenize_words(words, LETTER_TOKENIZER, longest)
-    windows = make_windows(pieces, longest, [0] * len(words) if joined else None)
-    places = windows.position_of_word(pieces.starts) - 1
-
-    returned = []
-    for window, place in zip(windows.window_of_word, places, strict=True):
-        if window < 0:
-            returned.append(None)
-            continue
-        ids = pieces.ids[pieces.starts[windows.start[window]] : pieces.starts[windows.end[window]]]
-        assert len(ids) <= longest
-        returned.append(int(ids[place]))
-
-    alone = [LETTER_TOKENIZER(word, add_special_tokens=False)["input_ids"] for sentence in words for word in sentence]
-    assert returned == [ids[0] if ids else None for ids in alone]
-
-
-@pytest.mark.parametrize("longest", [1, 2, 3])
-def test_narrow_windows(longest):
-    windows = make_windows(pieces_of([[1] * 7]), longest)
-    assert windows.window_of_word.min() == 0
-    assert all(last - first <= longest for first, last in spans(windows))
 
 
 def test_no_words_at_all():
@@ -248,39 +192,3 @@ def test_validation_sentences_are_split_off(tmp_path):
     rest, part = task.complete({"train": rows}).values()
     assert len(part) == 15
     assert not set(rest.documents) & set(part.documents)
-
-    # Sentences that documents share, if but for case, are not divided: here all of them occur in three documents
-    shared = TaggedSentences()
-    for number in range(30):
-        sentence = [word if number % 2 else word.upper() for word in words[4 * (number % 10) : 4 * (number % 10) + 4]]
-        shared.words.append(sentence)
-        shared.tags.append(["O"] * 4)
-        shared.documents.append(number % 6 if number < 24 else 6)
-        shared.places.append(("a.conll", None, True))
-        shared.spans.append([])
-    rest, part = task.complete({"train": shared}).values()
-    sentences = [{" ".join(words).lower() for words in rows.words} for rows in (rest, part)]
-    assert not sentences[0] & sentences[1]
-
-
-def test_samples_keep_every_label(tmp_path):
-    task = TokenClassificationTask(asked_for(tmp_path, max_train_samples=1), tiny_tokenizer())
-    assert len(task.parts["train"]) == 1
-    assert task.head.labels == ("O", "B-person", "I-person", "B-place")
-
-
-def test_the_validation_split_of_a_hub_data_set_adds_no_labels(monkeypatch):
-    def rows(*tags: str) -> datasets.Dataset:
-        return datasets.Dataset.from_dict(
-            {"tokens": [[LETTERS[n]] for n in range(len(tags))], "tags": [[t] for t in tags]}
-        )
-
-    splits = {"train": rows("O", "B-X"), "validation": rows(*["O", "B-product"] * 10)}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    task_args = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
-    with pytest.raises(InputError, match=r"some/words \(validation\): unknown label 'B-product'"):
-        TokenClassificationTask(task_args, tiny_tokenizer())
-
-    # Where it is split off the training rows, its labels are classes
-    splits["train"] = splits.pop("validation")
-    assert TokenClassificationTask(task_args, tiny_tokenizer()).head.labels == ("O", "B-product")

@@ -121,12 +121,6 @@ def test_unlabelled_test_questions_do_not_make_a_run_one_of_squad_2(place, capsy
     assert all(name.startswith("hidden-") and text for name, text in texts.items())
     assert not (place / "hidden/null_odds.json").exists()
 
-    # Those of SQuAD 2.0 are predicted at the threshold of the validation questions
-    words = [*files_of(place, "2"), "--test_file", str(place / "hidden.json"), "--max_steps", "1"]
-    assert fine_tune(place, "hidden2", *words) == 0
-    assert "test_total" not in results(place, "hidden2")
-    assert len(json.loads((place / "hidden2/null_odds.json").read_text())) == 12
-
 
 def test_a_given_threshold_is_kept_and_another_one_is_another_run(place, capsys):
     words = [*files_of(place, "2"), "--max_steps", "1", "--null_score_diff_threshold", "1000"]

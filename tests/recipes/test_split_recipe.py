@@ -28,12 +28,7 @@ def words_of(rng, count):
 
 def test_five_folds(split, tmp_path, capsys):
     assert split("--train_file", str(MESSAGES), "--folds", "5") == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[2:5] == [
-        "near-duplicates: none",
-        "                    rows            classes",
-        "fold-0  train        268  ham 159, spam 109",
-    ]
+    assert "folds: 5 in out, such as train 268 rows" in capsys.readouterr().out
     names = ("train", "validation", "test")
     folders = [f"fold-{number}" for number in range(5)]
     written = everything(tmp_path / "out")
@@ -93,7 +88,7 @@ def test_numbers_as_labels(split, tmp_path, rng, capsys):
     ]
     file = write(tmp_path / "scores.jsonl", lines)
     assert split("--train_file", file, "--problem_type", "regression", "--folds", "4") == 0
-    assert "fold-0  train         65\n" in capsys.readouterr().out
+    assert "train 65 rows" in capsys.readouterr().out
     written = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*/test.jsonl")]
     tested = [json.loads(line)["label"] for lines in written for line in lines]
     assert sorted(tested) == sorted(numbers)

@@ -122,7 +122,7 @@ class TaskArguments:
 class ClassificationArguments(LabelledColumns, TaskArguments):
     """Classification."""
 
-    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all.")
+    task: str | None = option(None, "Known data set, e.g. mrpc (GLUE) or spam; an unknown name lists them all.")
     data_dir: str | None = option(None, "Folder with the benchmark's files.", only_with="task")
     long_texts: str = option(
         "head",
@@ -146,12 +146,6 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         None,
         "Choose the threshold with at most this false-positive rate on validation rows.",
         range="(0, 1)",
-        not_with=("min_precision", "best_f1_threshold"),
-    )
-    min_precision: float | None = option(
-        None,
-        "Choose the threshold with at least this precision on validation rows.",
-        range="(0, 1]",
         not_with="best_f1_threshold",
     )
     best_f1_threshold: bool = option(False, "Choose the threshold with the best F1 on validation rows.")

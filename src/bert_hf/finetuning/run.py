@@ -37,10 +37,10 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 # ---- start
 
 
-def parse_finetuning(arguments: type[TaskArguments], task: type[Task], argv: list[str] | None) -> tuple | None:
+def parse_finetuning(task: type[Task], argv: list[str] | None) -> tuple | None:
     """Parse and check the options of a recipe: (task and model, run); None after `--check`."""
     check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
-    return parse((arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
+    return parse((task.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
 
 def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:

@@ -42,19 +42,13 @@ def selection_metric(args: TrainingArguments) -> str:
 def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
     """Set learning rate, epochs, evaluations and the metric of the best weights where they are not given.
 
+    With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
+    the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
+
     Returns a line on what decides which weights are kept.
     """
     resolve_by_width(args, hidden_size)
     resolve_by_rows(args, len(task.encoded("train").features), task.task_args.min_steps)
-    return choose_best_metric(args, task)
-
-
-def choose_best_metric(args: FineTuningArguments, task: Task) -> str:
-    """Set the default of --metric_for_best_model.
-
-    With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
-    the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
-    """
     rows = len(task.parts.get("validation", ()))
     if not args.load_best_model_at_end:
         return "the last weights are kept"

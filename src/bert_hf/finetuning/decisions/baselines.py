@@ -3,6 +3,7 @@
 Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on held-out rows.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
@@ -16,15 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.finetuning.features.long_texts import cut_tokens
 from bert_hf.finetuning.heads.classification import ClassificationHead
-from bert_hf.finetuning.metrics.classification import (
-    classification_metrics,
-    multi_label_metrics,
-    predicted_classes,
-    predicted_labels,
-    regression_metrics,
-)
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
@@ -45,32 +38,18 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """Return the rows with the part of each text that the network reads: see `encode_texts`."""
-    if long_texts == "windows":
+    """Return the rows with the beginning of each text that the network reads; whole, where it reads more of them."""
+    if long_texts != "head":
         return rows
-
-    available = max_seq_length - (2 if rows.pairs is None else 3)
-    firsts = _offsets(rows.texts, tokenizer)
-    seconds = [[]] * len(rows) if rows.pairs is None else _offsets(rows.pairs, tokenizer)
-    cut = [cut_tokens(*tokens, available, long_texts)[0] for tokens in zip(firsts, seconds, strict=True)]
-    texts = list(map(_text_of, rows.texts, firsts, [one for one, _ in cut]))
-    pairs = rows.pairs and list(map(_text_of, rows.pairs, seconds, [other for _, other in cut]))
+    how: Any = {"truncation": "longest_first", "max_length": max_seq_length, "verbose": False}
+    encoded: Any = tokenizer(rows.texts, rows.pairs, **how)
+    texts, pairs = list(rows.texts), rows.pairs and list(rows.pairs)
+    for row, encoding in enumerate(encoded.encodings or ()):
+        if encoding.overflowing:
+            for part, own in enumerate(filter(None, (texts, pairs))):
+                tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+                own[row] = own[row][: max((end for (_, end), of in tokens if of == part), default=0)]
     return dataclasses.replace(rows, texts=texts, pairs=pairs)
-
-
-def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
-    """Return the beginning and end of each token, in characters."""
-    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    return encoded["offset_mapping"]
-
-
-def _text_of(text: str, tokens: list[tuple[int, int]], kept: list[tuple[int, int]]) -> str:
-    """Return the characters of the first and of the last tokens that are kept."""
-    if len(kept) == len(tokens):
-        return text
-    head = next((n for n, (token, own) in enumerate(zip(tokens, kept, strict=False)) if token != own), len(kept))
-    parts = [text[: kept[head - 1][1]] if head else "", text[kept[head][0] :] if head < len(kept) else ""]
-    return " ".join(filter(None, parts))
 
 
 # ---- features
@@ -120,24 +99,18 @@ class Baselines:
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
     def metrics(self, rows: LabelledTexts, thresholds: Mapping[str, Any] | None = None) -> dict[str, float]:
-        """Return metrics of labelled rows, as of the head, named `baseline_<kind>_<metric>`."""
-        references = self.head.targets(rows)
-        combined = "combined_score" in self.head.benchmark_metrics
+        """Return the head's metrics of labelled rows, named `baseline_<kind>_<metric>`."""
         result = {}
         for kind, scores in self.predict(rows).items():
-            threshold = (thresholds or {}).get(kind)
-            if self.head.regression:
-                metrics = regression_metrics(scores, references)
-            elif self.head.several_labels:
-                metrics = multi_label_metrics(predicted_labels(scores, threshold), references)
-            else:
-                classes = predicted_classes(scores, threshold)
-                metrics = classification_metrics(classes, references, scores, combined, threshold is not None)
-            result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
+            head = copy.copy(self.head)
+            head.threshold = (thresholds or {}).get(kind)
+            options = head.metric_options(rows, scores)
+            metrics = head.metric().compute(**head.metric_inputs(rows, scores), **options)
+            result |= {f"baseline_{kind}_{name}": float(value) for name, value in metrics.items()}
         return result
 
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
-        """Return scores of rows by kind of baseline, as logits of the head: (N, classes), or (N,) numbers."""
+        """Return scores of rows by kind of baseline, as logits of the head: (N, classes), or (N, 1) numbers."""
         if self.head.several_labels:
             shares = self.targets.mean(axis=0)
             result = {"majority": np.tile(np.where(shares >= 0.5, 1.0, -1.0), (len(rows), 1))}
@@ -145,7 +118,7 @@ class Baselines:
             counts = np.bincount(self.targets, minlength=len(self.labels)).astype(float)
             result = {"majority": np.tile(counts, (len(rows), 1))}
         else:
-            result = {"mean": np.full(len(rows), self.targets.mean())}
+            result = {"mean": np.full((len(rows), 1), self.targets.mean())}
 
         for kind, (vectorizer, model) in self.models.items():
             result[kind] = self._scores(model, text_features(vectorizer, rows))
@@ -159,7 +132,7 @@ class Baselines:
 
     def _scores(self, model: Any, features: csr_matrix) -> np.ndarray:
         if isinstance(model, Ridge):
-            return model.predict(features)
+            return model.predict(features)[:, None]
 
         scores = model.decision_function(features)
         if self.head.several_labels:

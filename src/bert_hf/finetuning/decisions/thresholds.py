@@ -14,12 +14,12 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.metrics.classification import predicted_classes
+from bert_hf.finetuning.metrics.classification import positive_scores, predicted_classes
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
 _LIMITS = 0.5, 10.0  # without errors on the validation rows, the best temperature would be 0
-OPTIONS = ("max_false_positive_rate", "min_precision", "best_f1_threshold")
+OPTIONS = ("max_false_positive_rate", "best_f1_threshold")
 
 
 def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -77,12 +77,16 @@ def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) 
     )
 
 
-def choose_each(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> list[float]:
-    """Return the threshold of each label (see `choose_threshold`), 0.5 for one that every row or no row has.
+def choose_thresholds(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float | list[float]:
+    """Return the threshold of class 1 of two (see `choose_threshold`); of several labels per row one for each.
+
+    A label that every row or no row has gets 0.5.
 
     Args:
-        logits, targets: (N, C), targets 0 or 1.
+        logits: (N, C). targets: (N,) class ids, or (N, C) 0 and 1.
     """
+    if targets.ndim == 1:
+        return choose_threshold(positive_scores(logits), targets, task_args)
     pairs = zip(expit(logits.astype(np.float64)).T, targets.T.astype(int), strict=True)
     return [choose_threshold(scores, own, task_args) if np.ptp(own) else 0.5 for scores, own in pairs]
 
@@ -90,24 +94,17 @@ def choose_each(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> list
 def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
     """Return the threshold of probabilities (N,) by the option that is given; every distinct score is tried.
 
-    The best is the lowest threshold with at most the given false-positive rate, or the highest recall with at least
-    the given precision (else the highest precision), or the best F1.
-    It lies halfway between two scores.
+    The best is the lowest threshold with at most the given false-positive rate, or the one of the best F1. It lies
+    halfway between two scores.
 
         scores       0.9  0.8  0.7  0.4  0.2
         targets        1    1    0    1    0        --max_false_positive_rate 0.5 → 0.3
     """
     false_rates, recalls, thresholds = roc_curve(targets, scores, drop_intermediate=False)
-    hits, false_alarms = recalls * np.sum(targets == 1), false_rates * np.sum(targets == 0)
-    with np.errstate(invalid="ignore"):
-        precisions = np.nan_to_num(hits / (hits + false_alarms))  # 0 where nothing is predicted
-
     if task_args.max_false_positive_rate:
         best = int(np.flatnonzero(false_rates <= task_args.max_false_positive_rate)[-1])
-    elif task_args.min_precision:
-        goal = min(task_args.min_precision, precisions.max())
-        best = int(np.where(precisions >= goal, recalls, -1).argmax())
     else:
+        hits, false_alarms = recalls * np.sum(targets == 1), false_rates * np.sum(targets == 0)
         best = int((2 * hits / (hits + false_alarms + np.sum(targets == 1))).argmax())
 
     neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores

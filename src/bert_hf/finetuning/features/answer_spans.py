@@ -38,12 +38,7 @@ class WindowSpans(NamedTuple):
 
 
 def best_spans(
-    start_logits: Tensor,
-    end_logits: Tensor,
-    in_context: Tensor,
-    limits: Tensor,
-    n_best: int = 20,
-    max_answer_length: int = 30,
+    start_logits: Tensor, end_logits: Tensor, ranges: Tensor, n_best: int = 20, max_answer_length: int = 30
 ) -> WindowSpans:
     """Return the `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
@@ -52,12 +47,14 @@ def best_spans(
 
     Args:
         start_logits, end_logits: (B, L).
-        in_context: (B, L) boolean. limits: (B, 4), see `windows.SpanLimits`.
+        ranges: (B, 6), see `context_windows.Windows`.
     """
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
     start_logits, end_logits = start_logits.float(), end_logits.float()
     max_answer_length = min(max_answer_length, start_logits.shape[1])
-    scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
+    ends = F.pad(end_logits, (0, max_answer_length - 1), value=-math.inf).unfold(1, max_answer_length, 1)
+    scores = start_logits[:, :, None] + ends  # (B, L, M) of the span from i to i + m
+    scores = scores.masked_fill(~predicted_here(ranges, *scores.shape[1:]), -math.inf)
 
     scores = scores.flatten(1)  # (B, L × M), spans in the order of their start, then of their end
     if scores.shape[1] < n_best:
@@ -74,26 +71,24 @@ def best_spans(
     return WindowSpans(starts, ends, start_logits, end_logits, null_logits)
 
 
-def _span_scores(
-    start_logits: Tensor, end_logits: Tensor, in_context: Tensor, limits: Tensor, max_answer_length: int
-) -> Tensor:
-    """Return (B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
-    begin = start_logits.masked_fill(~in_context, -math.inf)
-    end = end_logits.masked_fill(~in_context, -math.inf)
-    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
+    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours.
 
-    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)
-    return scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
+    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
+    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
+    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
+    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+    """
+    first = torch.arange(length, device=ranges.device)[:, None]  # (L, 1)
+    last = first + torch.arange(max_answer_length, device=ranges.device)  # (L, M)
 
+    def context(begin: Tensor, end: Tensor) -> Tensor:
+        """Return a hundred times the context of each span in one window, -1 where it does not hold the span."""
+        smaller = torch.minimum(first - begin, end - 1 - last)
+        return (100 * smaller + end - begin).where(smaller >= 0, -1)
 
-def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours."""
-    previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
-    first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
-    last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
-    after_previous = (last >= previous_end) | (first + last > lower)
-    before_next = (first < next_begin) | (first + last <= upper)
-    return after_previous & before_next
+    before, own, after = (context(*pair.unbind(1)) for pair in ranges[:, :, None, None].split(2, dim=1))
+    return (own > before) & (own >= after)
 
 
 # ---- all windows of a question
@@ -161,27 +156,23 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
     """
     starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in found)
+    firsts, lasts = (column + windows.shift[:, None] for column in (starts, ends))  # (W, K) tokens of the context
     scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
-    null_scores = null_logits.sum(axis=1)
 
     limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
     for number, question in enumerate(windows.questions):
-        first, last = int(limits[number]), int(limits[number + 1])
-        null = null_logits[first + int(null_scores[first:last].argmin())]
+        own = slice(limits[number], limits[number + 1])
+        null = null_logits[own][null_logits[own].sum(axis=1).argmin()].tolist()
         tokens = windows.contexts[windows.context[number]]
 
         # A span is predicted in one window alone; of equal scores, the first in the context
-        places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
-        order = np.lexsort([*(place.reshape(-1) for place in places), -scores[first:last].reshape(-1)])[:n_best]
+        first, last, score, *logits = (each[own].ravel() for each in (firsts, lasts, scores, start_logits, end_logits))
+        order = np.lexsort([last, first, -score])[:n_best]
         spans = []
-        for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
-            row = first + int(window)
-            if scores[row, rank] > -math.inf:
-                first_token, last_token = (int(column[row, rank] + windows.shift[row]) for column in (starts, ends))
-                begin, end = span_characters(question.context, tokens, first_token, last_token)
-                logits = float(start_logits[row, rank]), float(end_logits[row, rank])
-                spans.append(Span(question.context[begin:end], begin, end, *logits))
-        yield Prediction(question, spans, Span("", 0, 0, float(null[0]), float(null[1])))
+        for place in order[score[order] > -math.inf]:
+            begin, end = span_characters(question.context, tokens, int(first[place]), int(last[place]))
+            spans.append(Span(question.context[begin:end], begin, end, *(float(each[place]) for each in logits)))
+        yield Prediction(question, spans, Span("", 0, 0, *null))
 
 
 def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
@@ -208,19 +199,17 @@ def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: 
     Args:
         threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
     """
-    texts: dict[str, str] = {}
-    odds: dict[str, float] = {}
-    lists: dict[str, list[dict]] = {}
-    with_null = threshold is not None
-    for prediction in predicted:
-        name = prediction.question.id
-        texts[name] = prediction.text(threshold)
-        odds[name] = prediction.null_odds
-        lists[name] = [
+    by_id = {prediction.question.id: prediction for prediction in predicted}
+    lists = {
+        name: [
             {"text": span.text, "probability": share, "start_logit": span.start_logit, "end_logit": span.end_logit}
-            for span, share in prediction.ranked(with_null)
+            for span, share in prediction.ranked(with_null=threshold is not None)
         ]
-
-    contents = {"nbest_predictions": lists, "predictions": texts} | ({"null_odds": odds} if with_null else {})
+        for name, prediction in by_id.items()
+    }
+    texts = {name: prediction.text(threshold) for name, prediction in by_id.items()}
+    contents: dict[str, dict] = {"nbest_predictions": lists, "predictions": texts}
+    if threshold is not None:
+        contents["null_odds"] = {name: prediction.null_odds for name, prediction in by_id.items()}
     for name, content in contents.items():
         write_durably(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")

@@ -9,7 +9,7 @@ context, so that an answer at the end of one is whole in the next.
     window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
     window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
 
-A span that several windows hold is predicted in the one where it has most context (`SpanLimits`).
+A span that several windows hold is predicted in the one where it has most context (`answer_spans.predicted_here`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.questions import Question
 
-_NO_LIMIT = 1 << 30
 _BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
 
 
@@ -50,32 +49,15 @@ class ContextTokens(NamedTuple):
     ends: np.ndarray
 
 
-class SpanLimits(NamedTuple):
-    """Which spans i … j of a window are predicted in it rather than in its neighbours: all positions in the window.
-
-    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
-    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
-    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
-    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
-
-    Of two neighbours a span in both belongs to the first one if its middle is in the first half of their overlap, from
-    x to y: i + j ≤ x + y.
-    """
-
-    previous_end: int  # spans with j < previous_end are in the previous window, too,
-    lower: int  # and belong here if i + j > lower
-    next_begin: int  # spans with i ≥ next_begin are in the next window, too,
-    upper: int  # and belong here if i + j ≤ upper
-
-
 @dataclass(frozen=True)
 class Windows:
     """Questions as inputs of the network: W windows over their contexts, in the order of the questions.
 
     Attributes:
-        features: one row per window: `input_ids`, `token_type_ids`, `length`, `limits`, `context` (its first position,
-            and that after its end), `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not
-            wholly, here) unless no question has known answers.
+        features: one row per window: `input_ids`, `token_type_ids`, `length`, `ranges` (begin and end of the context's
+            part in the window before, this one and the next, in positions of this one; 0 and 0: there is none),
+            `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here) unless no
+            question has known answers.
         question: (W,) the number of each window's question.
         shift: (W,) the token at position p of the window is token p + shift of the context.
         context: (questions,) the number of each question's context.
@@ -93,46 +75,6 @@ class Windows:
 
 
 # ---- windows of a context
-
-
-def window_starts(tokens: int, capacity: int, shared: int) -> range:
-    """Return the context's tokens at which its windows begin; also an empty context has a window.
-
-    Args:
-        tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
-            `capacity` if there are several.
-    """
-    if tokens <= capacity:
-        return range(1)
-    return range(0, tokens - shared, capacity - shared)
-
-
-def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> SpanLimits:
-    """Return the limits of one window of a context, in positions of that window (token = position + `shift`)."""
-    begin = starts[window]
-    end = min(begin + capacity, tokens)
-    previous_end, lower, next_begin, upper = begin, _NO_LIMIT, end, _NO_LIMIT
-
-    if window > 0:
-        previous_end = starts[window - 1] + capacity
-        lower = _last_of_first(begin, previous_end, capacity, tokens)
-    if window + 1 < len(starts):
-        next_begin = starts[window + 1]
-        upper = _last_of_first(next_begin, end, capacity, tokens)
-    lower, upper = (each if each == _NO_LIMIT else each - 2 * shift for each in (lower, upper))
-    return SpanLimits(previous_end - shift, lower, next_begin - shift, upper)
-
-
-def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
-    """Return the largest i + j of spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
-    second_end = min(begin + capacity, tokens)
-    further = second_end - end  # tokens of the second window to the right of the overlap
-    missing = capacity - (second_end - begin)  # tokens by which the second window, if the last one, is shorter
-
-    # A span belongs to the window in which it scores higher: tokens to its nearer edge + length of the window / 100
-    if 100 * further <= missing:
-        return _NO_LIMIT
-    return begin + end - 1 + missing // 100
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
@@ -202,13 +144,16 @@ def _windows_of(
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
         raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
 
-    starts = window_starts(tokens, capacity, shape.doc_stride)
     answer = None
     if question.answers:
         answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
 
-    for window, start in enumerate(starts):
-        end = min(start + capacity, tokens)
+    # Begin and end of each window in the context; also an empty context has one
+    stride = shape.doc_stride
+    starts = range(1) if tokens <= capacity else range(0, tokens - stride, capacity - stride)
+    bounds = [(start, min(start + capacity, tokens)) for start in starts]
+    with_none = [None, *bounds, None]
+    for window, (start, end) in enumerate(bounds):
         whole = template.join(ids, context.ids[start:end].tolist())
         front = whole.starts[1]  # tokens before the context
         shift = start - front
@@ -221,8 +166,7 @@ def _windows_of(
             "token_type_ids": np.array(whole.token_type_ids, np.int8),
             "length": len(whole.input_ids),
             "labels": labels,
-            "context": (front, end - shift),
-            "limits": span_limits(tokens, capacity, starts, window, shift),
+            "ranges": [edge - shift for one in with_none[window : window + 3] for edge in one or (shift, shift)],
             "shift": shift,
         }
 
@@ -231,11 +175,10 @@ def _windows_of(
 
 
 class WindowCollator:
-    """Pads windows to the longest of the batch, and marks where answers may be.
+    """Pads windows to the longest of the batch.
 
     Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
-    and last token of the answer, where the rows have them; `in_context` (B, L), true for every token of the context;
-    `limits` (B, 4), see `SpanLimits`.
+    and last token of the answer, where the rows have them; `ranges` (B, 6), see `Windows`.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
@@ -245,13 +188,11 @@ class WindowCollator:
         lengths = torch.tensor([len(row["input_ids"]) for row in rows])
         positions = torch.arange(int(lengths.max()))
 
-        context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
         labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
         return {
             "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, self.tokenizer.pad_token_id)),
             "attention_mask": (positions < lengths[:, None]).long(),  # (B, L)
             "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
             **labels,
-            "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
-            "limits": torch.as_tensor([row["limits"] for row in rows]),
+            "ranges": torch.as_tensor([row["ranges"] for row in rows]),
         }

@@ -6,7 +6,7 @@ windows      [CLS] w1 … w6 [SEP], [CLS] w5 … w10 [SEP], …     overlapping 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -20,8 +20,6 @@ from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510
 OVERLAP = 0.25  # share of a window that is also in the next one, so that no sentence is seen only in two halves
-
-Item = TypeVar("Item")
 
 
 class EncodedTexts(NamedTuple):
@@ -101,8 +99,8 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
 
 
 def cut_tokens(
-    first: list[Item], second: list[Item], available: int, long_texts: str
-) -> list[tuple[list[Item], list[Item]]]:
+    first: list[int], second: list[int], available: int, long_texts: str
+) -> list[tuple[list[int], list[int]]]:
     """Return the tokens of both texts in each input of a row, which has `available` tokens without special ones."""
     if len(first) + len(second) <= available:
         return [(first, second)]
@@ -122,7 +120,7 @@ def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
     return (available - shorter, shorter) if first > second else (shorter, available - shorter)
 
 
-def _head_and_tail(tokens: list[Item], count: int, long_texts: str) -> list[Item]:
+def _head_and_tail(tokens: list[int], count: int, long_texts: str) -> list[int]:
     """Return `count` tokens: the first ones or, with "head_tail", a quarter from the start, the rest from the end."""
     if len(tokens) <= count:
         return tokens
@@ -130,7 +128,7 @@ def _head_and_tail(tokens: list[Item], count: int, long_texts: str) -> list[Item
     return tokens[:head] + tokens[len(tokens) - (count - head) :]
 
 
-def _windows(first: list[Item], second: list[Item], available: int) -> list[tuple[list[Item], list[Item]]]:
+def _windows(first: list[int], second: list[int], available: int) -> list[tuple[list[int], list[int]]]:
     """Return windows of the longer text, each with the shorter one, which is cut to half of an input.
 
     Each window shares a quarter or more with the next one; all are equally long and evenly spaced:

@@ -111,14 +111,11 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
     sentences = pieces.sentences
     windows: list[tuple[int, int]] = []
     window_of_word = np.full(len(pieces.starts) - 1, -1, np.int64)
-    bounds = _document_bounds(sentences, documents)
+    ranges = np.stack([sentences[:-1], sentences[1:], *_document_bounds(sentences, documents)], axis=1)
 
-    for sentence in range(len(sentences) - 1):
-        begin, end = int(sentences[sentence]), int(sentences[sentence + 1])
+    for begin, end, low, high in ranges.tolist():
         if pieces.starts[begin] == pieces.starts[end]:
             continue  # no word has pieces
-
-        low, high = (begin, end) if bounds is None else (int(bounds[0][sentence]), int(bounds[1][sentence]))
         spans = [_filled(pieces.starts, span, low, high, longest) for span in _cut(pieces.starts, begin, end, longest)]
         window_of_word[begin:end] = len(windows) + _of_most_context(pieces.starts, begin, end, spans)
         windows += spans
@@ -128,10 +125,10 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
     return Windows(start, end, window_of_word)
 
 
-def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (first word, end) of each sentence's document."""
+def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return (first word, end) of each sentence's document; without documents of each sentence."""
     if documents is None:
-        return None
+        return sentences[:-1], sentences[1:]
     numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, whatever the documents' numbers
     begins = np.searchsorted(numbers, numbers, "left")
     ends = np.searchsorted(numbers, numbers, "right")
@@ -172,17 +169,10 @@ def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, long
 
 def _of_most_context(starts: np.ndarray, begin: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray:
     """Return (end - begin,) the first span in which each word has most pieces on its shorter side."""
-    if len(spans) == 1:
-        return np.zeros(end - begin, np.int64)
-
     words = np.arange(begin, end)
-    context = np.full((len(spans), end - begin), -1)
-    for row, (first, last) in enumerate(spans):
-        inside = (words >= first) & (words < last)
-        left = starts[words] - starts[first]
-        right = starts[last] - starts[words + 1]
-        context[row] = np.where(inside, np.minimum(left, right), -1)
-    return context.argmax(axis=0)
+    first, last = np.array(spans).T[:, :, None]  # (spans, 1) each
+    left, right = starts[words] - starts[first], starts[last] - starts[words + 1]  # (spans, words), below 0 outside
+    return np.minimum(left, right).argmax(axis=0)
 
 
 def split_words(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str], list[tuple[int, int]]]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit, softmax
-from sklearn.metrics import classification_report
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
@@ -30,6 +29,7 @@ from bert_hf.finetuning.metrics.classification import (
     MULTI_LABEL,
     RANKING,
     confusion,
+    label_report,
     predicted_classes,
     predicted_labels,
 )
@@ -265,17 +265,14 @@ class ClassificationHead(Head):
         if self.regression:
             return [{"score": float(value)} for value in predictions[:, 0]]
         if self.several_labels:
-            chosen = predicted_labels(predictions, self.threshold)
             return [
                 {
                     "labels": [self.labels[number] for number in np.flatnonzero(own)],
                     "scores": dict(zip(self.labels, map(float, scores), strict=True)),
                 }
-                for own, scores in zip(chosen, expit(predictions.astype(np.float32)), strict=True)
+                for own, scores in zip(self.chosen(predictions), expit(predictions.astype(np.float32)), strict=True)
             ]
-        scores = softmax(predictions, axis=-1)
-        best = predicted_classes(predictions, self.threshold)
-        pairs = zip(best, scores, strict=True)
+        pairs = zip(self.chosen(predictions), softmax(predictions, axis=-1), strict=True)
         return [{"label": self.labels[int(number)], "score": float(row[number])} for number, row in pairs]
 
     # ---- metrics
@@ -293,14 +290,15 @@ class ClassificationHead(Head):
             return "Regression"
         return "MultiLabel" if self.several_labels else "Classification"
 
-    def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
+    def chosen(self, predictions: np.ndarray) -> np.ndarray:
+        """Return (N,) class ids or numbers, or (N, C) 0 and 1 where a row may have several labels."""
         if self.regression:
-            chosen = predictions[:, 0]
-        elif self.several_labels:
-            chosen = predicted_labels(predictions, self.threshold)
-        else:
-            chosen = predicted_classes(predictions, self.threshold)
-        return {"predictions": chosen, "references": self.targets(rows)}
+            return predictions[:, 0]
+        choose = predicted_labels if self.several_labels else predicted_classes
+        return choose(predictions, self.threshold)
+
+    def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
+        return {"predictions": self.chosen(predictions), "references": self.targets(rows)}
 
     def metric_options(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
         if self.regression:
@@ -326,11 +324,8 @@ class ClassificationHead(Head):
     def table(self, rows: LabelledTexts, predictions: np.ndarray) -> str:
         if self.regression:
             return ""
-        targets = self.targets(rows)
-        if self.several_labels:
-            chosen = predicted_labels(predictions, self.threshold)
-            return str(classification_report(targets, chosen, target_names=self.labels, zero_division=0, digits=4))
-        return confusion(targets, predicted_classes(predictions, self.threshold), self.labels)
+        report = label_report if self.several_labels else confusion
+        return report(self.targets(rows), self.chosen(predictions), self.labels)
 
     def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:
         return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]

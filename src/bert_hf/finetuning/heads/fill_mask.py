@@ -35,8 +35,7 @@ class FillMaskHead(Head):
         yield from file_texts(path, encoding, separator=self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "ignored") -> LabelledTexts:
-        columns = Columns(self.option("text_column"), self.option("text_pair_column"))
-        return labelled_rows(list(rows), columns, "ignored")
+        return labelled_rows(list(rows), Columns(self.option("text_column")), "ignored")
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
         remedy = "`bert-hf pretrain --do_train false` evaluates it"
@@ -45,14 +44,9 @@ class FillMaskHead(Head):
     # ---- features
 
     def encode(self, rows: LabelledTexts) -> Features:
-        pairs = rows.pairs or [None] * len(rows)
-        encoded: Any = [
-            self.tokenizer(text, pair, truncation=True, max_length=self.length, verbose=False)
-            for text, pair in zip(rows.texts, pairs, strict=True)
-        ]
-        names = ("input_ids", "token_type_ids")
-        columns = {name: [each[name] for each in encoded] for name in names if name in encoded[0]}
-        return Features(datasets.Dataset.from_dict({**columns, "length": list(map(len, columns["input_ids"]))}))
+        encoded: Any = self.tokenizer(rows.texts, truncation=True, max_length=self.length, verbose=False)
+        columns = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
+        return Features(datasets.Dataset.from_dict({**columns, "length": list(map(len, encoded["input_ids"]))}))
 
     # ---- predictions
 

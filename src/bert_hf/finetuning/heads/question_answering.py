@@ -31,7 +31,7 @@ class QuestionAnsweringHead(Head):
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
     own_metric = "QuestionAnswering"
-    extra_columns = ("in_context", "limits")
+    extra_columns = ("ranges",)
     demo_columns = ("question", "context")
     option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
 
@@ -75,8 +75,7 @@ class QuestionAnsweringHead(Head):
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
-        where = inputs["in_context"], inputs["limits"]
-        return tuple(best_spans(*logits, *where, self.n_best, self.option("max_answer_length", 30)))
+        return tuple(best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30)))
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""

@@ -5,6 +5,7 @@ classifier over the NER label set", without a CRF.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import datasets
@@ -24,6 +25,7 @@ from bert_hf.finetuning.features.word_windows import (
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import marked
 from bert_hf.finetuning.losses import IGNORE_INDEX
+from bert_hf.finetuning.metrics.classification import label_report
 from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, have_entities, split_tag, tagging_table
 from bert_hf.finetuning.rows.tagged_sentences import (
     TaggedSentences,
@@ -171,4 +173,6 @@ class TokenClassificationHead(Head):
         return {"of_entities": self.labels_entities}
 
     def table(self, rows: TaggedSentences, predictions: list[list[str]]) -> str:
-        return tagging_table(rows.labels(), predictions, self.labels_entities)
+        if self.labels_entities:
+            return tagging_table(rows.labels(), predictions)
+        return label_report([*chain(*rows.labels())], [*chain(*predictions)])

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    classification_report,
+    confusion_matrix,
+    f1_score,
+    matthews_corrcoef,
+)
 
 from bert_hf.console import format_table
 
@@ -132,6 +139,12 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
     with warnings.catch_warnings():  # predictions that differ in the last bits only
         warnings.simplefilter("ignore", NearConstantInputWarning)
         return float(coefficient(predictions, references).statistic)
+
+
+def label_report(references: Any, predictions: Any, names: Sequence[str] | None = None) -> str:
+    """Return a table with precision, recall and F1 of each label."""
+    how: Any = {"target_names": names, "zero_division": 0, "digits": 4}
+    return str(classification_report(references, predictions, **how))
 
 
 def metric_title(name: str, labels: Sequence[str]) -> str:

@@ -9,10 +9,7 @@ and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, a
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
-
-from sklearn.metrics import classification_report
 
 from bert_hf.console import format_table
 
@@ -123,21 +120,10 @@ class Counts(NamedTuple):
     predicted: int
     correct: int
 
-    @property
-    def precision(self) -> float:
-        """Return the share of the predicted entities that are correct; 0 if none is predicted."""
-        return self.correct / self.predicted if self.predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """Return the share of the entities in the data that are predicted; 0 if the data have none."""
-        return self.correct / self.gold if self.gold else 0.0
-
-    @property
-    def f1(self) -> float:
-        """Return the harmonic mean of precision and recall."""
-        total = self.gold + self.predicted
-        return 2 * self.correct / total if total else 0.0
+    def rates(self) -> tuple[float, float, float]:
+        """Return precision, recall and F1; 0 where none is predicted, or none is in the data."""
+        both = self.gold + self.predicted
+        return self.correct / max(1, self.predicted), self.correct / max(1, self.gold), 2 * self.correct / max(1, both)
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
@@ -171,23 +157,15 @@ def tagging_metrics(
     if not of_entities:
         return accuracy
     counts = count_entities(gold, predicted)
-    together = overall(counts)
-    return {
-        "precision": together.precision,
-        "recall": together.recall,
-        "f1": together.f1,
-        **accuracy,
-        **{f"f1_{kind}": count.f1 for kind, count in counts.items()},
-    }
+    together = zip(("precision", "recall", "f1"), overall(counts).rates(), strict=True)
+    return {**dict(together), **accuracy, **{f"f1_{kind}": count.rates()[2] for kind, count in counts.items()}}
 
 
-def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], of_entities: bool = True) -> str:
-    """Return a table with a row per type of entities and one for all; of other labels with a row for each."""
-    if not of_entities:
-        return str(classification_report([*chain(*gold)], [*chain(*predicted)], zero_division=0, digits=4))
+def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
+    """Return a table with a row per type of entities and one for all."""
     counts = count_entities(gold, predicted)
     rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
     for kind, count in [*counts.items(), ("all (micro)", overall(counts))]:
-        shares = (f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
+        shares = (f"{value:.4f}" for value in count.rates())
         rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
     return "\n".join(format_table(rows))

@@ -15,11 +15,10 @@ import numpy as np
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
-from bert_hf.console import format_table
 from bert_hf.errors import mask_secrets
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import rows_of_files
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, as_number, count_classes
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, as_number
 from bert_hf.finetuning.rows.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, take_lock
 
@@ -84,13 +83,3 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     label = rows.class_names()[number]
     row["label"] = as_number(label) if regression else label
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-
-
-def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:
-    """Return a table of the rows of each part of each fold, and of their classes."""
-    table = []
-    for number, parts in enumerate(made):
-        for name, rows in parts.items():
-            classes = "" if regression else count_classes(rows.class_names())
-            table.append([f"fold-{number}  {name}", f"{len(rows):,}", classes])
-    return "\n".join(format_table([["", "rows", "classes"], *table]))

@@ -1,4 +1,4 @@
-"""Table of known tasks (GLUE, SICK, SMS spam): their data, columns, labels, metric and submission files.
+"""Table of known tasks (GLUE, SMS spam): their data, columns, labels, metric and submission files.
 
 A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
 `train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
@@ -31,7 +31,6 @@ _MNLI_SPLITS = {
     "test": "test_matched",
     "test_mm": "test_mismatched",
 }
-_SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
 SUBMISSION = "submission"  # folder in the output folder
 
 
@@ -49,7 +48,6 @@ class TaskData:
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
         file_columns: text, second text and label in the benchmark's files; None: they have no such files.
         file_header: all columns of the labelled files, where these have no header.
-        single_file: name of the file with all parts, and the column that distinguishes them.
         incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
     """
@@ -63,7 +61,6 @@ class TaskData:
     benchmark: str | None = None
     file_columns: tuple[str, str | None, str] | None = None
     file_header: tuple[str, ...] = ()
-    single_file: tuple[str, str] | None = None
     incomplete_rows: bool = False
     labels_are_ids: bool = False
 
@@ -88,7 +85,6 @@ def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], lab
 
 _ACCURACY, _ACCURACY_AND_F1 = ("accuracy",), ("combined_score", "accuracy", "f1")
 _PAIR = ("sentence1", "sentence2", "label")
-_SICK = ("SICK.txt", "SemEval_set")
 
 TASKS = {
     # One sentence
@@ -124,16 +120,6 @@ TASKS = {
     "rte": _glue("rte", "RTE", _PAIR, ("entailment", "not_entailment"), metrics=_ACCURACY),
     # 65 of the 71 validation texts of WNLI are also training texts, 62 of these with the other label
     "wnli": _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), metrics=_ACCURACY, labels_are_ids=True),
-    # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
-    "sick": TaskData(
-        "RobZamp/sick", ("sentence_A", "sentence_B", "label"), ("entailment", "neutral", "contradiction"),
-        metrics=_ACCURACY, file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
-    ),
-    "sick_relatedness": TaskData(
-        "RobZamp/sick", ("sentence_A", "sentence_B", "relatedness_score"), (),
-        metrics=CORRELATION,
-        file_columns=("sentence_A", "sentence_B", "relatedness_score"), single_file=_SICK,
-    ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
     "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam")),
 }  # fmt: skip
@@ -178,22 +164,18 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     parts = {}
     for part, split in data.splits.items():
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
-        name, column = data.single_file or (f"{stem}.tsv", "")
-        path = _existing(task_folder if task_folder.is_dir() else Path(folder), name)
-        labelled = bool(data.single_file) or not part.startswith("test")
+        path = _existing(task_folder if task_folder.is_dir() else Path(folder), f"{stem}.tsv")
+        labelled = not part.startswith("test")
 
         rows = _file_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
-        if data.single_file:
-            rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
         if not rows:
-            raise InputError("contains no rows of some part", where=path, remedy="download the file again")
+            raise InputError("contains no rows", where=path, remedy="download the file again")
 
         text, pair, label = data.file_columns
         texts = labelled_rows(
             rows, Columns(text, pair, label if labelled else None), "needed" if labelled else "ignored"
         )
         if labelled and not data.regression:
-            texts.labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
             if data.labels_are_ids:
                 texts = texts.with_names(data.labels)
             texts.check_labels(data.labels)

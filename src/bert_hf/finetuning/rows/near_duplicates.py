@@ -106,12 +106,3 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     linked = np.unique(linked, return_inverse=True)[1]
     largest = max(len(groups) // 2, np.bincount(numbers).max(initial=0))
     return linked if np.bincount(linked).max(initial=0) <= largest else groups
-
-
-def describe_groups(groups: np.ndarray) -> str:
-    """Return one line about groups of near-duplicates."""
-    sizes = np.bincount(groups)
-    several = sizes[sizes > 1]
-    if not len(several):
-        return "near-duplicates: none"
-    return f"near-duplicates: {several.sum():,} rows in {len(several):,} groups, the largest of {several.max():,} rows"

@@ -206,7 +206,9 @@ def tagged_sentences(
     tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in rows[0].values and (labelled or (name and option == "text")):
-            raise _missing(rows[0], name or usual[0], option)
+            near = did_you_mean(name or usual[0], rows[0].values)
+            remedy = f"{near}pass --{option}_column, one of: {', '.join(rows[0].values)}"
+            raise rows[0].header_error(f"no column {name or usual[0]!r}", remedy)
     word_column = word_column or choose_column(rows[0])
     document_column = _usual(rows[0], DOCUMENT_COLUMNS)
 
@@ -277,11 +279,6 @@ def _without_objects(row: Row) -> Row:
     first = {name: value[0] for name, value in row.values.items() if isinstance(value, list) and value}
     values = {name: value for name, value in row.values.items() if not isinstance(first.get(name), dict)}
     return row._replace(values=values)
-
-
-def _missing(row: Row, name: str, option: str) -> InputError:
-    remedy = f"{did_you_mean(name, row.values)}pass --{option}_column, one of: {', '.join(row.values)}"
-    return row.header_error(f"no column {name!r}", remedy)
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:

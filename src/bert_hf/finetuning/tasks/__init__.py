@@ -7,16 +7,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config import finetuning_arguments
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError, check_known
 
-# Options and task by the head; a head that is not listed has the task and the options that all share
+# Tasks by the head; one that is not listed has the task that all share
 _TASKS = {
-    "classification": ("ClassificationArguments", "ClassificationTask"),
-    "token_classification": ("TokenClassificationArguments", "TokenClassificationTask"),
-    "question_answering": ("QuestionAnsweringArguments", "QuestionAnsweringTask"),
-    "multiple_choice": ("TaskArguments", "MultipleChoiceTask"),
+    "classification": "ClassificationTask",
+    "token_classification": "TokenClassificationTask",
+    "question_answering": "QuestionAnsweringTask",
+    "multiple_choice": "MultipleChoiceTask",
 }
 
 
@@ -30,20 +29,19 @@ def task_of_rows(
 ) -> Any:
     """Return the task of rows in memory. Arguments as of `FineTuner`; `parts`: by name, None for one without rows."""
     name = head if isinstance(head, str) else head.name
-    arguments, task = _TASKS.get(name, ("TaskArguments", "Task"))
+    module = importlib.import_module(f"{__name__}.{name if name in _TASKS else 'task'}")
+    task: Any = getattr(module, _TASKS.get(name, "Task"))
     where = str(model if isinstance(model, str | Path) else model.name_or_path)
     if parts.get("train") is None:
         raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
 
-    kind: Any = getattr(finetuning_arguments, arguments)
     for option in options or {}:
-        names = [field.name for field in fields(kind)]
+        names = [field.name for field in fields(task.arguments)]
         check_known(option, names, f"the head {name!r} has no option {option!r}", "FineTuner")
     rows = {part: own for part, own in parts.items() if own is not None}
-    task_args = kind(where, dataset_name=rows, **(options or {}))
-    module = importlib.import_module(f"{__name__}.{name if task != 'Task' else 'task'}")
+    task_args = task.arguments(where, dataset_name=rows, **(options or {}))
     config = None
     if not isinstance(model, str | Path):
         config = copy.copy(model.config)
         config.architectures = [each.__name__ for each in type(model).__mro__]
-    return getattr(module, task)(task_args, tokenizer or load_tokenizer(where), head, metrics, config)
+    return task(task_args, tokenizer or load_tokenizer(where), head, metrics, config)

@@ -23,11 +23,9 @@ from bert_hf.finetuning.metrics.classification import (
     FEW_CLASSES,
     THRESHOLD_METRICS,
     metric_title,
-    positive_scores,
-    predicted_classes,
 )
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
-from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of, without_empty
+from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
@@ -40,6 +38,7 @@ class ClassificationTask(Task):
     """Labelled texts or pairs of texts; labels are classes, several classes per row, or numbers."""
 
     head_name = "classification"
+    arguments = ClassificationArguments
     public_files = ("confusion.png",)
     identity_options = ("long_texts", "class_weight", *thresholds.OPTIONS)
     head: ClassificationHead
@@ -85,7 +84,7 @@ class ClassificationTask(Task):
         if known is not None and task_args.data_dir is not None:
             head.columns_read = Columns(*known.columns)  # predictions ask for these
             head.demo_columns = tuple(filter(None, known.columns[:2]))
-            parts = read_task_folder(task_args.task, task_args.data_dir)
+            parts = read_task_folder(str(task_args.task), task_args.data_dir)
             return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}
         if known is None or task_args.train_file:
             return super().read()
@@ -93,14 +92,11 @@ class ClassificationTask(Task):
             if column is not None:
                 head.given.setdefault(name, column)
         rows = hub_rows(source, task_args.dataset_config_name or known.config, known.splits.values())
-        parts = {}
-        for part, split in known.splits.items():
-            if split not in rows:
-                continue
-            labelled = head.read(rows[split], self.labels_of(part))
+        given = {part: rows[split] for part, split in known.splits.items() if split in rows}
+        parts = {part: head.read(own, self.labels_of(part)) for part, own in given.items()}
+        for part in parts:
             if known.benchmark and part.startswith("test"):
-                labelled.labels = None  # the Hub has -1, which is a number like others in a regression
-            parts[part] = without_empty(labelled)
+                parts[part].labels = None  # the Hub has -1, which is a number like others in a regression
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
@@ -186,13 +182,11 @@ class ClassificationTask(Task):
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
         """Choose the threshold by validation rows, of several labels one for each; return a line on them."""
+        self.head.threshold = thresholds.choose_thresholds(logits, targets, self.task_args)
         if not self.head.several_labels:
-            self.head.threshold = thresholds.choose_threshold(positive_scores(logits), targets, self.task_args)
             on_rows = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
             return [f"threshold, by validation rows: {on_rows}"]
-        chosen = thresholds.choose_each(logits, targets, self.task_args)
-        self.head.threshold = chosen
-        named = zip(self.head.labels, chosen, strict=True)
+        named = zip(self.head.labels, self.head.threshold, strict=True)
         return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in named)}"]
 
     # ---- error analysis
@@ -228,8 +222,8 @@ class ClassificationTask(Task):
 
     def _judged(self, part: str, kept: Kept) -> mistakes.Judged:
         logits = self.predictions(part, kept)
-        predicted = predicted_classes(logits, self.head.threshold)
-        return mistakes.Judged(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
+        parts = softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part)
+        return mistakes.Judged(self.parts[part], *parts)
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         super().write_predictions(folder, part, kept)
@@ -239,7 +233,7 @@ class ClassificationTask(Task):
         known = TASKS.get(self.task_args.task or "")
         if known is None or part not in known.submissions or len(logits) == self.task_args.max_eval_samples:
             return
-        values = predicted_classes(logits, self.head.threshold) if labels else logits[:, 0]
+        values = self.head.chosen(logits)
         for order in {known.labels, tuple("012"[: len(known.labels)])}:
             if sorted(order) == sorted(labels):
                 numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
@@ -278,13 +272,8 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         baselines = Baselines(train, self.head)
         chosen = {}
         if thresholds.threshold_option(self.task_args):  # by the same rule, on the same rows
-            targets = self.targets("validation")
-            for kind in baselines.models:
-                scores = baselines.predict(validation)[kind]
-                if self.head.several_labels:
-                    chosen[kind] = thresholds.choose_each(scores, targets, self.task_args)
-                else:
-                    chosen[kind] = thresholds.choose_threshold(positive_scores(scores), targets, self.task_args)
+            rule, scores = (self.targets("validation"), self.task_args), baselines.predict(validation)
+            chosen = {kind: thresholds.choose_thresholds(scores[kind], *rule) for kind in baselines.models}
         return baselines.metrics(test, chosen)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
@@ -305,7 +294,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
                 rows.append([metric_title(name, self.head.labels), *cells])
 
         lines = format_table(rows)
-        if baselines:
+        if baselines and self.task_args.long_texts == "head":
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
         lines += self.findings
         if kept is not None:

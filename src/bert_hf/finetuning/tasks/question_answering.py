@@ -24,6 +24,7 @@ class QuestionAnsweringTask(Task):
     """
 
     head_name = "question_answering"
+    arguments = QuestionAnsweringArguments
     splits_test = False
     identity_options = (
         "doc_stride",

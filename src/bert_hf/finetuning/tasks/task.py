@@ -49,6 +49,7 @@ class Task:
     """
 
     head_name: ClassVar[str]
+    arguments: ClassVar[type[TaskArguments]] = TaskArguments
     public_files: ClassVar[tuple[str, ...]] = ()  # of the files that `analyse` writes, those that are pushed
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
     identity_options: ClassVar[tuple[str, ...]] = ()  # with other values of these options a run is another one

@@ -17,6 +17,7 @@ class TokenClassificationTask(Task):
     """Sentences of labelled words; with --feature_based a BiLSTM on a frozen BERT is trained on them."""
 
     head_name = "token_classification"
+    arguments = TokenClassificationArguments
     splits_test = False
     identity_options = ("document_context", "feature_based")
     example = "Anna Smith lives in London."
