@@ -20,12 +20,11 @@ from bert_hf.pretraining.examples import pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.evaluate_only import evaluation_run
 from bert_hf.training.log_lines import format_metrics, trained_line
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run import Run, describe_machine
+from bert_hf.training.run import Run, describe_machine, evaluation_run
 
 _MANY_PASSES = 1.5  # of an epoch over the text
 

@@ -6,7 +6,6 @@ exception, and are written by DeepSpeed.) Parameters that FSDP shards are gather
 
 import json
 import random
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -226,15 +225,8 @@ def save_progress(trainer: Trainer, folder: Path) -> None:
 
 
 def layout(args) -> dict:
-    """Return the entries of a manifest on the layout and the versions that wrote the checkpoint."""
-    return {
-        "world_size": args.world_size,
-        "engine": engine(args),
-        "bert_hf": version("bert-hf"),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "tokenizers": version("tokenizers"),
-    }
+    """Return the entries of a manifest on the layout that wrote the checkpoint."""
+    return {"world_size": args.world_size, "engine": engine(args), "torch": torch.__version__}
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
