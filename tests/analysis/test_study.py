@@ -50,19 +50,6 @@ def test_unknown_options_are_for_the_recipe():
     assert recipe_argv == ["--config", "a.yaml", "--learning_rate=1e-4", "--no"]
 
 
-def test_secrets_of_a_url_are_in_no_file_of_a_study(tmp_path):
-    url = "https://user:s3cr3t@host/rows.csv?token=s3cr3t"
-    recipe = FakeRecipe()
-    argv = [*MODELS, "--output_dir", str(tmp_path / "out"), "--dataset_source", url, "--seeds", "1"]
-    for _ in range(2):  # the second time each cell is finished
-        study = make_study(argv, recipe)
-        assert study.run() == 0
-    assert len(recipe.calls) == 2
-    assert {call["dataset_source"] for call in recipe.calls} == {url}
-    for path in (path for path in (tmp_path / "out").rglob("*") if path.is_file()):
-        assert "s3cr3t" not in path.read_text(errors="replace"), path
-
-
 def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path):
     recipe = FakeRecipe()
     study = make_study([*argv, "--eval_steps", "5"], recipe)

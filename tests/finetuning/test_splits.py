@@ -155,15 +155,6 @@ def test_training_rows_in_given_files_are_noted(tmp_path, caplog):
         assert f"1 of 2 {part} rows have the same words as a training row" in caplog.text
 
 
-def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):
-    made = [three_parts(rows_of(rng, {"ham": 60, "spam": 40}), 10, 20)]
-    args = SplitArguments(train_file=["https://host/a.csv?token=s3cr3t"], folds=1)
-    fold_files.write_folds(tmp_path, made, args)
-    text = (tmp_path / "split.json").read_text()
-    assert "a.csv?token=(token)" in text
-    assert "s3cr3t" not in text
-
-
 def test_two_processes_do_not_mix_two_splits(tmp_path, rng):
     """One folder holds one whole split; the other process is refused in one line."""
     rows = rows_of(rng, {"ham": 60, "spam": 40})

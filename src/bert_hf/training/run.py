@@ -157,9 +157,6 @@ class Run:
     def push(self, args: TrainingArguments) -> None:
         """Push the public files to `push_to`, with a card that loads the model from there."""
         names = [name for name, public in self.files.items() if public]
-        if not names:
-            remedy = "upload the folder with `hf upload`"
-            raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
         options = {"private": args.hub_private_repo, "revision": args.hub_revision}
         logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
 

@@ -12,7 +12,6 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from bert_hf.console import shorten_list
-from bert_hf.errors import mask_secrets
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # The columns of the table of results, by the beginning of a metric's name.
@@ -69,8 +68,7 @@ class Card:
 def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
-    Metrics that are not finite numbers are left out. Tokens and passwords, which the command or a URL may contain, are
-    replaced.
+    Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
     """
     results = _results(metrics)
     text = ModelCard.from_template(
@@ -84,7 +82,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
-    content = mask_secrets(_TOKEN.sub("(token)", text.content))
+    content = _TOKEN.sub("(token)", text.content)
     if token := huggingface_hub.get_token():
         content = content.replace(token, "(token)")
     ModelCard(content + "\n").save(folder / "README.md")
@@ -149,7 +147,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     """Describe the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
     if not files:
         return otherwise
-    names = [Path(name.split("?")[0]).name for name in files]
+    names = [Path(name).name for name in files]
     return f"the text given by {option} ({shorten_list(names)})"
 
 
