@@ -1,4 +1,3 @@
-import pytest
 import torch
 from helpers.trainer_runs import make
 from torch.optim.lr_scheduler import LambdaLR
@@ -10,7 +9,6 @@ from bert_hf.training.optimization.optimizers import (
     OPTIMIZERS,
     BertAdam,
     Entry,
-    check_optimizer,
     describe_optimizer,
     optimizer_identity,
     parameter_groups,
@@ -57,14 +55,6 @@ def test_bert_adam_is_the_2018_update():
         expected = expected - 0.1 * (m / (v.sqrt() + 1e-6) + 0.01 * expected)
         torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
     assert optimizer.state[weight].keys() == {"exp_avg", "exp_avg_sq"}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_check_of_an_optimizer_draws_no_random_numbers(tmp_path, name):
-    """A trainer checks its optimizer after the model is made: a draw would change every dropout mask."""
-    before = torch.random.get_rng_state()
-    check_optimizer(arguments(tmp_path, name))
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_an_optimizer_and_a_schedule_are_one_entry_each(tmp_path, tokenizer, monkeypatch):
