@@ -102,17 +102,6 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert "accelerate launch x" in text
 
 
-@pytest.mark.parametrize(
-    ("given", "license", "name"),
-    [("CC BY-SA 4.0", "cc-by-sa-4.0", None), ("MIT", "mit", None), ("Ours & only ours", "other", "ours-only-ours")],
-)
-def test_a_licence_is_spelt_as_the_hub_takes_it(tmp_path, given, license, name):
-    write_card(tmp_path, card(model_license=given), FIGURES)
-    front = front_matter(tmp_path)
-    assert (front["license"], front.get("license_name")) == (license, name)
-    assert f"Licence of the model: {given}" in (tmp_path / "README.md").read_text()
-
-
 def test_the_code_on_the_card_names_the_folder_and_runs(tmp_path):
     write_card(tmp_path, card(example='He said "\\[MASK]".'), {"eval_loss": float("nan")})
     text = (tmp_path / "README.md").read_text()

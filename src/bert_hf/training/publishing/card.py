@@ -32,11 +32,6 @@ _PICTURES = {  # those that the run has drawn are shown
 }
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
-# Licences that the Hub knows; it rejects a card with any other, except as `other` with a name.
-_LICENCES = (
-    "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
-    "cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl unlicense unknown other"
-).split()
 
 
 @dataclass
@@ -91,7 +86,6 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
 def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
-    licence = card.model_license and re.sub(r"[^a-z0-9.]+", "-", card.model_license.lower()).strip("-")
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results
@@ -102,8 +96,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
         library_name="transformers" if card.stock else None,
         pipeline_tag=card.pipeline_tag if card.stock else None,
         language=card.language,
-        license=licence if licence is None or licence in _LICENCES else "other",
-        license_name=None if licence in _LICENCES else licence,
+        license=card.model_license,
         base_model=card.base_model,
         datasets=[card.dataset] if card.dataset else None,
         tags=["bert", "bert_hf"],
