@@ -58,8 +58,6 @@ class PreTrainer(ResumableTrainer):
     ranks. (The usual mean of means weights a token by the number of masked tokens in its micro-batch.)
 
     Args:
-        model, args, data_collator, train_dataset, more, named: as for `Trainer`; by default `PreTrainingArguments`
-            have the paper's optimizer.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
     """
@@ -183,10 +181,9 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Run one micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short phase.
+        """Run one micro-batch; in the long phase in pieces of as many tokens as one of the short phase.
 
-        So the global batch and the memory stay the same in both phases. The loss is a sum, so it can be computed in
-        pieces.
+        So the global batch and the memory stay the same in both phases.
         """
         run_piece = functools.partial(super().training_step, model)
         pieces = self._split(inputs)

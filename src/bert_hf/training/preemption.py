@@ -97,8 +97,7 @@ def shutdown_requested() -> str | None:
 def defer_signals() -> Iterator[None]:
     """Context manager: only record signals; the caller polls `shutdown_requested()` and ends when its state is saved.
 
-    After an exception signals remain deferred, because the process is ending already: torchrun signals the remaining
-    ranks as soon as the first one has ended.
+    After an exception they remain deferred: torchrun signals the other ranks as soon as the first one has ended.
     """
     global _deferred
     before = _deferred

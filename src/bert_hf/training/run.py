@@ -162,10 +162,7 @@ class Run:
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics.
-
-    (Trainer's own method adds to the file that it finds, and fails if an interrupted write left half of one.)
-    """
+    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics."""
     together = dict(baselines)
     for results in metrics.values():
         together |= results
@@ -225,11 +222,9 @@ def describe_machine(args: TrainingArguments) -> str:
 def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     """Lock the output folder, seed the generators, and return the run that begins or continues there.
 
-    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once: afterwards
-    the folder has this run. A run that is already complete is pushed here, if the command asks for it.
+    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once.
 
     Args:
-        identity: the settings that identify the run (see `identity.py`).
         options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
