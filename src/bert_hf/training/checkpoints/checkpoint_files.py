@@ -162,7 +162,7 @@ def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path
 
 
 def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Delete the checkpoints older than the `keep` newest that are known to be `good` (0: none), but never `spared`."""
+    """Delete the checkpoints older than the `keep` newest ones that are `good` (0: none), but never `spared`."""
     folders = checkpoints(run)
     newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
     if not keep or len(newest_good) < keep:
