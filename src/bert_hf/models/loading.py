@@ -56,9 +56,6 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
     Args:
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
-
-    Raises:
-        InputError: nothing is there, it is not a BERT, or it asks for more than configuration and safetensors.
     """
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
@@ -85,11 +82,7 @@ def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def find_tokenizer(where: str | Path) -> Path:
-    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks.
-
-    Raises:
-        InputError: nothing is there, or it asks for code or for files elsewhere.
-    """
+    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks."""
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -138,10 +131,9 @@ def _reason(error: Exception) -> str:
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """Return a regular file of the folder itself. (The Hub's cache links from `snapshots` to `blobs`.)
+    """Return a regular file of the folder itself; opening a FIFO would wait for ever.
 
-    Raises:
-        InputError: it is missing, not a regular file (opening a FIFO would wait for ever), or a link that leads out.
+    (The Hub's cache links from `snapshots` to `blobs`.)
     """
     path, home = folder / name, folder.resolve()
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
@@ -169,11 +161,7 @@ def check_files(folder: Path) -> None:
 
 
 def read_safe_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object that names no code.
-
-    Raises:
-        InputError: it is not a JSON object, or a key in it asks for code or for other files.
-    """
+    """Return a JSON object; raise an `InputError` where a key in it asks for code or for other files."""
     content = _read_json(path)
     for key, value in _entries(content):
         if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
@@ -209,11 +197,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint: one, or the shards that its index names.
-
-    Raises:
-        InputError: there are none (pickles are not read), or the index names anything but files of the folder.
-    """
+    """Return the safetensors files of a checkpoint: one, or the shards that its index names."""
     if os.path.lexists(folder / WEIGHTS):
         return [plain_file(folder, WEIGHTS)]
     if os.path.lexists(folder / INDEX):
@@ -280,9 +264,6 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     Returns:
         The model, and the sorted names of the newly initialized weights.
-
-    Raises:
-        InputError: it does not fit the model: other shapes, weights missing, layers that the configuration lacks.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers

@@ -71,10 +71,7 @@ def read_tf_config(path: Path) -> BertConfig:
 
 
 def weight_name(variable: str) -> str:
-    """Return the name in transformers of a variable of the 2018 code.
-
-    bert/encoder/layer_0/attention/self/query/kernel → bert.encoder.layer.0.attention.self.query.weight
-    """
+    """Return bert.encoder.layer.0.output.dense.weight for bert/encoder/layer_0/output/dense/kernel."""
     for pattern, replacement in _PARTS:
         variable = re.sub(pattern, replacement, variable)
     return variable.replace("/", ".")
