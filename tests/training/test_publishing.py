@@ -35,7 +35,8 @@ def folder(tmp_path, config, tokenizer):
     tokenizer.save_pretrained(tmp_path)
     write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
     said = {"dataset_license": "odbl", "model_license": "cc-by-4.0", "source": "my archive", "language": "en"}
-    write_card(tmp_path, card(**said), FIGURES)
+    identity = {"seed": 3, "max_hours": None, "optimizer": {"name": "muon", "learning_rate": 1e-3}}
+    write_card(tmp_path, card(**said), FIGURES, identity)
     (tmp_path / "all_results.json").write_text(json.dumps(FIGURES))
     (tmp_path / "optimizer.pt").write_bytes(b"PK\x03\x04")  # must not travel
     (tmp_path / "checkpoint-3").mkdir()
@@ -99,6 +100,7 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert "Licence of the data: odbl\n" in text
     assert results["dataset"]["name"] == "my archive"
     assert "train_runtime" not in text
+    assert "| seed | 3 |\n| optimizer: name | muon |\n| optimizer: learning_rate | 0.001 |\n" in text
     assert "accelerate launch x" in text
 
 

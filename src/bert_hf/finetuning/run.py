@@ -249,17 +249,6 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
         usage=task.usage,
         limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
-        training={
-            "checkpoint": "none: random weights" if task_args.from_scratch else base,
-            **({"labels": ", ".join(task.head.labels)} if task.head.labels else {}),
-            **({"steps": args.max_steps} if args.max_steps > 0 else {"epochs": args.num_train_epochs}),
-            "batch": global_batch_size(args),
-            "learning rate": args.learning_rate,
-            "warm-up": args.warmup_steps,
-            "order": args.train_sampling_strategy,
-            "longest input": task_args.max_seq_length,
-            "seed": args.seed,
-        },
     )
 
 

@@ -147,7 +147,7 @@ class Run:
             if self.writes:
                 results = _write_results(folder, {"train": trained, **metrics}, baselines)
                 write_curves(trainer.state.log_history, folder, baselines)
-                write_card(folder, card, results)
+                write_card(folder, card, results, self.identity)
         if self.writes:
             if self.push_to:
                 self.push(trainer.args)

@@ -119,13 +119,11 @@ class Entry:
     Args:
         make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
         options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
-        card: arguments → its line on the model card; by default its name.
         whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
     """
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
     options: tuple[str, ...] = ()
-    card: Callable[[Any], str] = lambda args: option_text(args.optim)
     whole_matrices: bool = False
 
 
@@ -163,13 +161,8 @@ _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 OPTIMIZERS: dict[str, Entry] = {
     "adamw_torch_fused": Entry(_from_transformers, _ADAM),
     "adamw_torch": Entry(_from_transformers, _ADAM),
-    "bert_adam": Entry(_bert_adam, _ADAM, card=lambda args: "Adam without bias correction (2018 code)"),
-    "muon": Entry(
-        _muon,
-        (*_ADAM, "muon_learning_rate"),
-        whole_matrices=True,
-        card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
-    ),
+    "bert_adam": Entry(_bert_adam, _ADAM),
+    "muon": Entry(_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
     "sgd": Entry(_from_transformers),
     "adafactor": Entry(_from_transformers),
 }
@@ -190,11 +183,6 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
     shared = ("learning_rate", "weight_decay", "max_grad_norm")
     name = option_text(args.optim)
     return {"name": name, **settings(args, (*shared, *OPTIMIZERS[name].options))}
-
-
-def describe_optimizer(args: Any) -> str:
-    """Return the line of the optimizer on a model card."""
-    return OPTIMIZERS[option_text(args.optim)].card(args)
 
 
 def check_optimizer(args: Any) -> None:

@@ -43,7 +43,6 @@ class Card:
     command: str
     machine: str
     corpus: dict = field(default_factory=dict)  # documents, sentences, tokens, fingerprint
-    training: dict = field(default_factory=dict)  # the hyper-parameters, as a table
     dataset: str | None = None  # id on the Hub
     source: str | None = None
     dataset_license: str | None = None
@@ -60,7 +59,7 @@ class Card:
 # ---- writing
 
 
-def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
+def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: dict | None = None) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
     Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
@@ -73,7 +72,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         usage=card.usage(folder.name) if card.usage else _pipeline(card, folder.name),
         results=_table(results),
         pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
-        settings={name: " ".join(str(value).replace("|", "\\|").split()) for name, value in card.training.items()},
+        settings=_settings(identity or {}),
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
@@ -81,6 +80,16 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     if token := huggingface_hub.get_token():
         content = content.replace(token, "(token)")
     ModelCard(content + "\n").save(folder / "README.md")
+
+
+def _settings(identity: dict) -> dict[str, str]:
+    """Return the table of hyper-parameters: the settings of a run's identity that are set, groups by their keys."""
+    flat = {}
+    for key, value in identity.items():
+        group = value if isinstance(value, dict) else {}
+        flat |= {f"{key}: {name}": entry for name, entry in group.items()} or {key: value}
+    texts = {name: str(value).replace("|", "\\|") for name, value in flat.items() if value is not None}
+    return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
