@@ -29,15 +29,11 @@ _COUNTERPARTS = {
     "text_column_name": "text_column",
     "label_column_name": "label_column",
     "text_column_names": "text_column",
-    "evaluation_strategy": "eval_strategy",
     "max_predict_samples": "max_eval_samples",
     "task_name": "task",
     "model_type": "config_name",
     "config_overrides": "config_name",
     "do_regression": "problem_type",
-    "no_cuda": "use_cpu",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
 }
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -120,15 +116,6 @@ class _Parser(HfArgumentParser):
                 field.metadata = declared  # pyright: ignore[reportAttributeAccessIssue] - the parent class reads it there
         usage = "%(prog)s [--config FILE.yaml] [--OPTION VALUE ...]"
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
-
-        # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag
-        refused = set().union(*(getattr(cls, "refused", ()) for cls in classes))  # they are not listed
-        for action in self._actions:
-            if isinstance(action, argparse._StoreFalseAction):
-                action.help = f"The same as --{action.dest} false."
-                action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
-            if action.dest in refused:
-                action.help = argparse.SUPPRESS
 
     def add_argument(self, *names, common=True, range=None, only_with=(), not_with=(), **kwargs) -> argparse.Action:
         """Add an option; the parent class hands the whole declaration of a field over."""
