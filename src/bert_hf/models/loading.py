@@ -5,6 +5,7 @@ follows what a configuration names (code, kernels, shards anywhere on the disk);
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -36,16 +37,8 @@ _NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementati
 _UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # of old tokenizers: former paths, never opened
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What the stock classes raise for a value of a configuration
-_REJECTED = (
-    OSError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    StrictDataclassError,
-)
+_REJECTED = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, AssertionError)
+_COMPLETE = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
 
 
 # ---- finding a folder
@@ -253,6 +246,15 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
         raise InputError(problem, where=where, remedy=hint)
 
 
+@contextlib.contextmanager
+def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
+    """Context manager: turn what transformers raises for a configuration into an `InputError`."""
+    try:
+        yield
+    except (*_REJECTED, StrictDataclassError) as error:
+        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
+
+
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
@@ -269,13 +271,11 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
     logging.disable_progress_bar()
     try:
-        model, loaded = model_class.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
-            ignore_mismatched_sizes=True, **options,
-        )  # fmt: skip
-    except _REJECTED as error:  # the files were checked: a stock class rejects a value of the configuration
-        remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
-        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
+        with config_errors(where, _COMPLETE):  # the files were checked: it rejects a value of the configuration
+            model, loaded = model_class.from_pretrained(
+                folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
+                ignore_mismatched_sizes=True, **options,
+            )  # fmt: skip
     finally:
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
@@ -283,17 +283,16 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     for name, saved, expected in sorted(loaded["mismatched_keys"]):
         if not name.startswith(heads):
             sizes = " instead of ".join(" × ".join(map(str, shape)) for shape in (saved, expected))
-            remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
-            raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=remedy)
+            raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=_COMPLETE)
 
     new = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
     missing = [name for name in new if not name.startswith(heads)]
     left = _without_place(model, loaded["unexpected_keys"])
     if missing or left:
-        problem = (
-            f"it lacks {shorten_list(missing)}" if missing else f"{CONFIG} does not describe {shorten_list(left)}"
-        )
-        raise InputError(problem, where=where, remedy="give weights and config of one complete BERT checkpoint")
+        problem = f"it lacks {shorten_list(missing)}"
+        if not missing:
+            problem = f"{CONFIG} does not describe {shorten_list(left)}"
+        raise InputError(problem, where=where, remedy=_COMPLETE)
     return model, new
 
 
