@@ -104,7 +104,9 @@ def save_model(
         RunInterrupted: a weight is not finite; nothing is written.
     """
     tied = getattr(model, "all_tied_weights_keys", {})
-    own = {name: value.detach().cpu().contiguous() for name, value in weights.items() if name not in tied}
+    # Copies, because safetensors takes no tensors that share memory: ties of a plain module, parts of a flat buffer
+    untied = {name: value.detach() for name, value in weights.items() if name not in tied}
+    own = {name: value.to("cpu", copy=True).contiguous() for name, value in untied.items()}
     for name, value in own.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
