@@ -99,13 +99,7 @@ class PreTrainingReport(TrainerCallback):
         sentences = masked_sentences(trainer.eval_dataset, tokenizer)
         card.example = sentences[0]
         self.run.write_examples([[text] for text in sentences])
-        self.run.finish(
-            trainer,
-            trained,
-            card=card,
-            metrics={"eval": after},
-            baselines=self.baselines,
-        )
+        self.run.finish(trainer, trained, card=card, metrics={"eval": after}, baselines=self.baselines)
 
         if args.process_index == 0:
             report_heldout("after", after, self.baselines)

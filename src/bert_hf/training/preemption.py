@@ -19,14 +19,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.errors import (
-    BAD_INPUT,
-    STOPPED,
-    UNAVAILABLE,
-    RunInterrupted,
-    error_line,
-    first_line,
-)
+from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
 from bert_hf.training.distributed import Ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
