@@ -1,8 +1,6 @@
 import errno
 import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -35,34 +33,6 @@ def test_other_errors_are_not_hidden():
 
     with pytest.raises(KeyError):
         main()
-
-
-PRINTS = """
-import sys
-from bert_hf.console import logger
-from bert_hf.errors import one_line_errors
-
-@one_line_errors
-def main(lines):
-    for number in range(lines):
-        logger.info("a line of the log")
-        print("line", number)
-    return 0
-
-sys.exit(main(int(sys.argv[1])))
-"""
-
-
-@pytest.mark.parametrize(
-    ("option", "lines"), [("-B", 1), ("-B", 10_000), ("-u", 1)]
-)  # one line is written when the interpreter exits; -u: without a buffer
-def test_a_closed_pipe_ends_a_recipe_quietly(option, lines):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as stdout:
-        command = [sys.executable, option, "-c", PRINTS, str(lines)]
-        ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60)
-    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_a_full_disk_is_one_line(capsys):

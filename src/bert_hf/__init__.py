@@ -27,34 +27,30 @@ if TYPE_CHECKING:
     from bert_hf.training.log_lines import print_summary
     from bert_hf.training.resumable_trainer import ResumableTrainer
 
-# Imported when they are asked for: a process that only encodes text needs no torch.
-_HOMES = {
-    "BertForPreTraining": "models.modeling_bert",
-    "BertModel": "models.modeling_bert",
-    "ClassificationArguments": "config.finetuning_arguments",
-    "ClassificationTask": "finetuning.tasks.classification",
-    "Corpus": "data.corpus.store",
-    "DataCollatorForPreTraining": "data.examples.collator",
-    "FineTuner": "finetuning.trainer",
-    "FineTuningArguments": "config.training_arguments",
-    "InputError": "errors",
-    "MultipleChoiceTask": "finetuning.tasks.multiple_choice",
-    "PreTrainer": "pretraining.trainer",
-    "PreTrainingArguments": "config.training_arguments",
-    "PreTrainingExamples": "data.examples.dataset",
-    "QuestionAnsweringArguments": "config.finetuning_arguments",
-    "QuestionAnsweringTask": "finetuning.tasks.question_answering",
-    "ResumableTrainer": "training.resumable_trainer",
-    "TaskArguments": "config.finetuning_arguments",
-    "TokenClassificationArguments": "config.finetuning_arguments",
-    "TokenClassificationTask": "finetuning.tasks.token_classification",
-    "load_tokenizer": "data.text.tokenization",
-    "predict": "finetuning.predict",
-    "print_summary": "training.log_lines",
-    "train_tokenizer": "data.text.tokenization",
+# Module → its public names, imported when they are asked for: a process that only encodes text needs no torch.
+_NAMES = {
+    "config.finetuning_arguments": "ClassificationArguments QuestionAnsweringArguments TaskArguments "
+    "TokenClassificationArguments",
+    "config.training_arguments": "FineTuningArguments PreTrainingArguments",
+    "data.corpus.store": "Corpus",
+    "data.examples.collator": "DataCollatorForPreTraining",
+    "data.examples.dataset": "PreTrainingExamples",
+    "data.text.tokenization": "load_tokenizer train_tokenizer",
+    "errors": "InputError",
+    "finetuning.predict": "predict",
+    "finetuning.tasks.classification": "ClassificationTask",
+    "finetuning.tasks.multiple_choice": "MultipleChoiceTask",
+    "finetuning.tasks.question_answering": "QuestionAnsweringTask",
+    "finetuning.tasks.token_classification": "TokenClassificationTask",
+    "finetuning.trainer": "FineTuner",
+    "models.modeling_bert": "BertForPreTraining BertModel",
+    "pretraining.trainer": "PreTrainer",
+    "training.log_lines": "print_summary",
+    "training.resumable_trainer": "ResumableTrainer",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - it is not a literal
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - it is not a literal
 
 
 def __getattr__(name: str):

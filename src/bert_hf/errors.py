@@ -3,7 +3,6 @@
 2    bad input, a full disk, a folder that cannot be written: `InputError`, or an `OSError`
 70   a loss or a gradient that is not finite
 75   a rank or a worker process died, or no progress was made; the same command resumes the run
-141  the reader of standard output has closed the pipe, as `head` does; nothing is printed
 143  stopped by a signal after everything was saved; the same command resumes the run
 """
 
@@ -18,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
-BAD_INPUT, NOT_FINITE, UNAVAILABLE, PIPE_CLOSED, STOPPED = 2, 70, 75, 141, 143
+BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
 
 
 @dataclass(eq=False)
@@ -48,20 +47,7 @@ class InputError(Exception):
 
 
 def _one_line(text: str) -> str:
-    return " ".join(mask_secrets(text).split())
-
-
-_SECRET_IN_URL = re.compile(
-    r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.IGNORECASE
-)
-
-
-def mask_secrets(text: str) -> str:
-    """Replace the credentials of URLs.
-
-    https://user:word@host/a.csv?token=x → https://(token)@host/a.csv?token=(token)
-    """
-    return _SECRET_IN_URL.sub(lambda match: f"{match[1]}(token)@" if match[1] else f"{match[2]}(token)", text)
+    return " ".join(text.split())
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -148,13 +134,8 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
         try:
-            code = main(*args, **kwargs)
-            sys.stdout.flush()  # here, because an error of it is not caught when the interpreter exits
-            return code
+            return main(*args, **kwargs)
         except (Exception, RunInterrupted) as error:
-            if isinstance(error, BrokenPipeError):  # of standard output: training reports that of a worker
-                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is still buffered would fail again
-                return PIPE_CLOSED
             line = error_line(error)
             if line is None:
                 raise
@@ -162,15 +143,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             code = getattr(error, "code", BAD_INPUT)
             first_of_host = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
             if first_of_host or getattr(error, "report", False):
-                print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
+                print(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}", file=sys.stderr, flush=True)
             return code
 
     return guarded
-
-
-def print_to_stderr(line: str) -> None:
-    """Print a line to stderr, unless the reader of a pipe has closed it."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - else the interpreter complains again when it exits

@@ -165,14 +165,3 @@ def test_lengths_of_the_phases():
     assert ExampleArguments().lengths() == [(128, 1.0)]
     shape = ExampleArguments(max_seq_length=64, long_seq_length=128, long_seq_fraction=0.25)
     assert shape.lengths() == [(64, 0.75), (128, 0.25)]
-
-
-def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):
-    with pytest.raises(SystemExit):
-        parse(CLASSES, ["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--no_nsp, --no-nsp The same as --nsp false." in text
-    assert text.count("Next-sentence prediction; false trains only the masked language model.") == 1
-    assert "(default: False)" not in text.split("--no_nsp, --no-nsp")[1].split("--")[1]
-    assert parse(CLASSES, ["--no_nsp", "--use_cpu"])[1].nsp is False
-    assert parse(CLASSES, ["--use_cpu"])[1].nsp is True

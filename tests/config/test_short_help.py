@@ -95,14 +95,6 @@ def test_help_needs_no_torch(command, tmp_path):
     assert "--learning_rate" in shown.stdout
 
 
-def test_the_whole_list_leaves_out_what_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        recipe("pretrain")(["--help", "all"])
-    shown = capsys.readouterr().out
-    assert "--adam_beta2" in shown
-    assert "--hub_token" not in shown
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_all_is_left_to_the_recipe(name, capsys):
     answer(name, ["--help", "all"])

@@ -5,9 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_hf.config.finetuning_arguments import ClassificationArguments, SplitArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows import fold_files
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.splits import folds, held_out, row_strata, split_rows
@@ -145,12 +144,3 @@ def test_training_rows_in_given_files_are_noted(tmp_path, caplog):
     ClassificationTask(ClassificationArguments(validation_file=files["test_file"], **files), None)
     for part in ("validation", "test"):
         assert f"1 of 2 {part} rows have the same words as a training row" in caplog.text
-
-
-def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):
-    made = [three_parts(rows_of(rng, {"ham": 60, "spam": 40}), 10, 20)]
-    args = SplitArguments(train_file=["https://host/a.csv?token=s3cr3t"], folds=1)
-    fold_files.write_folds(tmp_path, made, args)
-    text = (tmp_path / "split.json").read_text()
-    assert "a.csv?token=(token)" in text
-    assert "s3cr3t" not in text

@@ -15,7 +15,7 @@ import torch
 import transformers
 from helpers.recipe_runs import recipe
 from safetensors import safe_open
-from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClassification
+from transformers import AutoTokenizer, BertForPreTraining
 
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
@@ -163,19 +163,6 @@ def test_names_are_a_bijection_onto_those_of_transformers(expected):
     assert set(names) == {name for name, _ in model.named_parameters()}
 
 
-@pytest.mark.parametrize(
-    ("variable", "weight"),
-    [
-        ("output_weights", "classifier.weight"),
-        ("output_bias", "classifier.bias"),
-        ("cls/squad/output_weights", "qa_outputs.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
-    ],
-)
-def test_names_of_fine_tuned_heads(variable, weight):
-    assert weight_name(variable) == weight
-
-
 # ---- converted networks
 
 
@@ -242,15 +229,6 @@ def test_stock_transformers_computes_what_the_2018_code_computes(expected, tmp_p
     mlm, nsp = NumpyBert(expected)(inputs.input_ids[0].numpy(), inputs.token_type_ids[0].numpy())
     np.testing.assert_allclose(outputs.prediction_logits[0], mlm, atol=1e-5 * max(1, np.abs(mlm).max()))
     np.testing.assert_allclose(outputs.seq_relationship_logits[0], nsp, atol=1e-5 * max(1, np.abs(nsp).max()))
-
-
-def test_a_fine_tuned_classifier_keeps_its_head(tmp_path):
-    assert convert(FOLDER / "classification/bert_model.ckpt.index", "--output_dir", str(tmp_path / "bert")) == 0
-    model, report = BertForSequenceClassification.from_pretrained(tmp_path / "bert", output_loading_info=True)
-    assert model.num_labels == 3
-    assert not report["missing_keys"]
-    written = TensorBundle(FOLDER / "classification/bert_model.ckpt").read("output_weights")
-    np.testing.assert_array_equal(model.classifier.weight.detach(), written)
 
 
 def test_the_slots_of_the_optimizer_are_left_out(tmp_path):

@@ -115,7 +115,6 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
         card = pretraining_card(args, text, lengths, Model, tokenizer, corpus)
         said.append(card.held_out)
-        assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
     assert said == ["documents held out of the same text", "the text given by --validation_file (valid.txt)"]
 
@@ -124,7 +123,7 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
     ("checkpoint", "base"), [("", None), ("google-bert/bert-tiny", "google-bert/bert-tiny"), (".", None)]
 )
 def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, checkpoint, base):
-    """A folder of this machine is no id of the Hub; the positions of a checkpoint are not random."""
+    """A folder of this machine is no id of the Hub."""
     corpus = Corpus("corpus", {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []})
     corpus.tokens = 7
     model = BertForPreTraining(tiny_config())
@@ -139,8 +138,6 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
     assert card.language is None
     corpus.manifest["text_language"] = "de"  # named when the corpus was prepared
     assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus).language == "de"
-    assert card.training.get("checkpoint", "") == checkpoint
-    assert ("position embeddings" in card.training) == (not checkpoint)
     assert card.dataset == "wikimedia/wikipedia"
 
 

@@ -216,7 +216,7 @@ def swap_half(documents, chunks, target, max_tokens, rng):
 
 
 def test_another_objective_is_one_entry(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setitem(OBJECTIVES, "sop", Objective(swap_half, "masked LM and sentence order", "sop"))
+    monkeypatch.setitem(OBJECTIVES, "sop", Objective(swap_half, "sop"))
     trainer = make(tmp_path, tokenizer, steps=2, logging_steps=1, phases=False, eval_strategy="no")
     trainer.train_dataset = PreTrainingExamples(TinyStore(), (Phase(32, None),), nsp="sop")
     trainer.eval_dataset = PreTrainingExamples(TinyStore(seed=2), (Phase(32, None),), nsp="sop", limit=50)

@@ -21,7 +21,7 @@ from bert_hf.errors import RunInterrupted
 from bert_hf.models import unpadded_attention
 from bert_hf.models.unpadded_batch import from_layout, layout_of
 from bert_hf.models.unpadded_encoder import UnpaddedBertModel, add_layout, without_padding
-from bert_hf.training.compilation import can_compile
+from bert_hf.pretraining.trainer import can_compile
 from bert_hf.training.optimization.muon import orthogonalize
 
 pytestmark = pytest.mark.gpu

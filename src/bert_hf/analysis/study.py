@@ -41,7 +41,7 @@ from bert_hf.config.package_files import RECIPES, recipe_main
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
-from bert_hf.errors import InputError, check_known, error_context, mask_secrets
+from bert_hf.errors import InputError, check_known, error_context
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.training.output_folder import check_no_foreign_files
 
@@ -143,7 +143,7 @@ class Study:
 
         self.root.mkdir(parents=True, exist_ok=True)
         record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
-        write_durably(self.root / STUDY, mask_secrets(json.dumps(record, indent=2)) + "\n")
+        write_durably(self.root / STUDY, json.dumps(record, indent=2) + "\n")
         for cell in progress(self.cells, "study", "cells"):
             if code := self._run_cell(cell):
                 return code
@@ -204,7 +204,7 @@ class Study:
     def _record(self, cell: Cell) -> None:
         """Write the command of a cell, or compare it with the command that it began with."""
         path = self.folder(cell) / CELL
-        record = {"argv": list(map(mask_secrets, self.argv(cell)))}
+        record = {"argv": self.argv(cell)}
         before = read_json_object(path)
         if before is None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""Options of text, tokenizer, network, pre-training examples and output folder.
-
-Options of a training run are in training_options.py, options of labelled rows in finetuning_arguments.py. `parse`, in
-parser.py, fills these dataclasses from a YAML file (`--config`) and from the command line, which wins.
-"""
+"""Options of text, tokenizer, network, pre-training examples and output folder."""
 
 import re
 from dataclasses import dataclass

@@ -2,31 +2,10 @@
 
 from typing import NamedTuple
 
-from bert_hf.config.analysis_arguments import EstimateArguments, FeatureArguments, ProbeArguments, StudyArguments
-from bert_hf.config.arguments import (
-    CorpusArguments,
-    ExampleArguments,
-    ModelArguments,
-    OutputArguments,
-    PrepareArguments,
-    TextArguments,
-    TokenizerArguments,
-)
-from bert_hf.config.checkpoint_arguments import (
-    ConversionArguments,
-    DemoArguments,
-    EvaluationArguments,
-    ExportArguments,
-    PredictionArguments,
-)
-from bert_hf.config.finetuning_arguments import (
-    ClassificationArguments,
-    QuestionAnsweringArguments,
-    SplitArguments,
-    TaskArguments,
-    TokenClassificationArguments,
-)
-from bert_hf.config.training_options import FineTuningOptions, PreTrainingOptions
+from bert_hf.config import analysis_arguments as analysis
+from bert_hf.config import arguments, training_options
+from bert_hf.config import checkpoint_arguments as checkpoint
+from bert_hf.config import finetuning_arguments as finetuning
 
 
 class Command(NamedTuple):
@@ -38,33 +17,36 @@ class Command(NamedTuple):
     trains: bool = False  # may run on several ranks
 
 
-_PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingOptions)
+_TOKENIZER, _TEXT, _EXAMPLES = arguments.TokenizerArguments, arguments.TextArguments, arguments.ExampleArguments
+_OUTPUT = arguments.OutputArguments
+_PRETRAINING = (
+    _TOKENIZER, arguments.CorpusArguments, arguments.ModelArguments, _EXAMPLES, training_options.PreTrainingOptions,
+)  # fmt: skip
+_TUNING = training_options.FineTuningOptions
 _FINETUNING = (
-    ClassificationArguments,
-    TokenClassificationArguments,
-    QuestionAnsweringArguments,
-    TaskArguments,
-    FineTuningOptions,
+    finetuning.ClassificationArguments,
+    finetuning.TokenClassificationArguments,
+    finetuning.QuestionAnsweringArguments,
+    finetuning.TaskArguments,
+    _TUNING,
 )
 
 COMMANDS = {
-    "tokenizer": Command("train_tokenizer", (TokenizerArguments, TextArguments, OutputArguments)),
-    "prepare": Command(
-        "prepare", (TextArguments, PrepareArguments, TokenizerArguments, OutputArguments, ExampleArguments)
-    ),
+    "tokenizer": Command("train_tokenizer", (_TOKENIZER, _TEXT, _OUTPUT)),
+    "prepare": Command("prepare", (_TEXT, arguments.PrepareArguments, _TOKENIZER, _OUTPUT, _EXAMPLES)),
     "pretrain": Command("pretrain", _PRETRAINING, trains=True),
-    "classify": Command("finetune_classification", (ClassificationArguments, FineTuningOptions), trains=True),
-    "answer": Command("finetune_question_answering", (QuestionAnsweringArguments, FineTuningOptions), trains=True),
-    "tag": Command("finetune_token_classification", (TokenClassificationArguments, FineTuningOptions), trains=True),
-    "choose": Command("finetune_multiple_choice", (TaskArguments, FineTuningOptions), trains=True),
-    "predict": Command("predict", (PredictionArguments,)),
-    "evaluate": Command("evaluate", (EvaluationArguments,)),
-    "demo": Command("demo", (DemoArguments,)),
-    "probe": Command("probe", (ProbeArguments, OutputArguments)),
-    "study": Command("study", (StudyArguments,), _FINETUNING),
-    "split": Command("split", (SplitArguments, OutputArguments)),
-    "features": Command("extract_features", (FeatureArguments, OutputArguments)),
-    "estimate": Command("estimate", (EstimateArguments,), _PRETRAINING),
-    "export": Command("export", (ExportArguments,)),
-    "convert": Command("convert_tf_checkpoint", (ConversionArguments,)),
+    "classify": Command("finetune_classification", (finetuning.ClassificationArguments, _TUNING), trains=True),
+    "answer": Command("finetune_question_answering", (finetuning.QuestionAnsweringArguments, _TUNING), trains=True),
+    "tag": Command("finetune_token_classification", (finetuning.TokenClassificationArguments, _TUNING), trains=True),
+    "choose": Command("finetune_multiple_choice", (finetuning.TaskArguments, _TUNING), trains=True),
+    "predict": Command("predict", (checkpoint.PredictionArguments,)),
+    "evaluate": Command("evaluate", (checkpoint.EvaluationArguments,)),
+    "demo": Command("demo", (checkpoint.DemoArguments,)),
+    "probe": Command("probe", (analysis.ProbeArguments, _OUTPUT)),
+    "study": Command("study", (analysis.StudyArguments,), _FINETUNING),
+    "split": Command("split", (finetuning.SplitArguments, _OUTPUT)),
+    "features": Command("extract_features", (analysis.FeatureArguments, _OUTPUT)),
+    "estimate": Command("estimate", (analysis.EstimateArguments,), _PRETRAINING),
+    "export": Command("export", (checkpoint.ExportArguments,)),
+    "convert": Command("convert_tf_checkpoint", (checkpoint.ConversionArguments,)),
 }

@@ -40,11 +40,7 @@ def cores_of_rank() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc (Linux) keep freed memory for the next step.
-
-    By default it returns each large tensor to the kernel, which hands it out again page by page, zeroed: 6 % of the
-    time of a step of the mini model (docs/speed.md). In return, the process never shrinks.
-    """
+    """Make glibc (Linux) keep freed memory for the next step: 6 % of a step of the mini model (docs/speed.md)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     user_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)

@@ -27,9 +27,8 @@ def option(
 
     Args:
         common: `--help` lists it; `--help all` lists all others, too.
-        range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
-        only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
-            that it needs "optim=muon".
+        range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1.
+        only_with: it has no effect without one of these options, or values of options ("optim=muon").
         not_with: it has no effect with any of these.
     """
     metadata: dict[str, Any] = {"help": help.replace("%", "%%"), "common": common, "range": range}

@@ -24,10 +24,9 @@ def recipe_main(name: str) -> Callable[[list[str]], int]:
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
-    """Return a file by its path, or by the bare name of a file in `configs/KIND/`.
+    """Return a file by its path, or by the bare name of a file in `configs/KIND/` of the package.
 
-    `find_config("bert-mini-cpu", "pretrain", "finetune")` is `configs/pretrain/bert-mini-cpu.yaml` of the package; so
-    is that path itself, where the working directory has no such file. Another path is returned as it is.
+    A path that begins with `configs/` is the package's where the working directory has no such file.
     """
     path = Path(name)
     if path.parts[:1] == ("configs",) and not path.exists():
@@ -40,10 +39,7 @@ def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
 
 
 def find_machine(name: str) -> Path:
-    """Return the accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
-
-    Without an accelerator, `ddp` is `cpu_ddp`, and so on.
-    """
+    """Return the accelerate file of a machine, by path or by name: `ddp` (without an accelerator `cpu_ddp`), …"""
     path = find_config(name, "accelerate")
     if not path.is_file():
         raise InputError("no such file", where="--accelerate_config", remedy=f"{name!r} is not in configs/accelerate")

@@ -1,8 +1,4 @@
-"""Fills the dataclasses of options from a YAML file and from the command line, which wins.
-
-An option is declared once, see options.py, with its limits: the interval of a number, and the other options without
-which, or with which, it has no effect.
-"""
+"""Fills the dataclasses of options from a YAML file and from the command line, which wins."""
 
 import argparse
 import json
@@ -33,15 +29,11 @@ _COUNTERPARTS = {
     "text_column_name": "text_column",
     "label_column_name": "label_column",
     "text_column_names": "text_column",
-    "evaluation_strategy": "eval_strategy",
     "max_predict_samples": "max_eval_samples",
     "task_name": "task",
     "model_type": "config_name",
     "config_overrides": "config_name",
     "do_regression": "problem_type",
-    "no_cuda": "use_cpu",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
 }
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -73,19 +65,15 @@ def parse(
 
     Args:
         classes: dataclasses with distinct field names.
-        argv: the words of the command line without the program's name; `sys.argv[1:]` if None.
+        argv: the words of the command line; `sys.argv[1:]` if None.
         default_config: the YAML that is used if there is neither `--config` nor any other flag.
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints
-            all lines and ends the command. There is this flag with either function.
+            all lines and ends the command.
 
     Returns:
         The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
         `--check true`, unless one of the dataclasses has an option `check` itself.
-
-    Raises:
-        InputError: an unknown key or flag, a value of the wrong type or out of range, a missing or malformed file, an
-            option of the command line that has no effect with the others; or `check` fails.
     """
     checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
     parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
@@ -128,15 +116,6 @@ class _Parser(HfArgumentParser):
                 field.metadata = declared  # pyright: ignore[reportAttributeAccessIssue] - the parent class reads it there
         usage = "%(prog)s [--config FILE.yaml] [--OPTION VALUE ...]"
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
-
-        # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag
-        refused = set().union(*(getattr(cls, "refused", ()) for cls in classes))  # they are not listed
-        for action in self._actions:
-            if isinstance(action, argparse._StoreFalseAction):
-                action.help = f"The same as --{action.dest} false."
-                action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
-            if action.dest in refused:
-                action.help = argparse.SUPPRESS
 
     def add_argument(self, *names, common=True, range=None, only_with=(), not_with=(), **kwargs) -> argparse.Action:
         """Add an option; the parent class hands the whole declaration of a field over."""
@@ -196,13 +175,10 @@ def _read_values(
 
 
 def _read_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> argparse.Namespace:
-    """Return the values of a YAML file, without those that options of the command line (`named`) replace.
-
-    Its entries are parsed one by one, so that an error has its line.
-    """
+    """Return the values of a YAML file, without those that options of the command line (`named`) replace."""
     replacing = {name for name, value in named.items() if value is not False}
     values = argparse.Namespace()
-    for name, line, words in yaml_entries(path):
+    for name, line, words in yaml_entries(path):  # one by one, so that an error has its line
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.check_known([f"--{name}"], where=path, line=line)
 

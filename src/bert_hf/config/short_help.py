@@ -20,11 +20,7 @@ from bert_hf.config.package_files import RECIPES
 
 
 def answer_at_once(module: str) -> None:
-    """End the process where the command line of a script asks for help.
-
-    Args:
-        module: the `__name__` of the recipe; nothing happens where it is imported.
-    """
+    """End the process where the command line of a script, whose `__name__` is given, asks for help."""
     if module != "__main__":
         return
     _look_beside_script_last(sys.argv[0])

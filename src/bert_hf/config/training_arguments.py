@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -81,8 +81,6 @@ def check_no_epochs(args: TrainingArguments) -> None:
 @dataclass
 class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportIncompatibleVariableOverride] - None until chosen
     """`TrainingArguments` that select device, threads and precision themselves."""
-
-    refused: ClassVar[frozenset[str]] = frozenset(REFUSED)
 
     hub_strategy: str = "end"
     logging_nan_inf_filter: bool = False
@@ -178,8 +176,6 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
 @dataclass
 class PreTrainingArguments(PreTrainingOptions, RunArguments):
     """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
-
-    refused: ClassVar[frozenset[str]] = frozenset(REFUSED | REFUSED_IN_PRETRAINING)
 
     def __post_init__(self):
         check_supported(self, REFUSED_IN_PRETRAINING)

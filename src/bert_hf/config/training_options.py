@@ -1,7 +1,6 @@
 """Declares the options of a training run: fields of transformers' `TrainingArguments` and some of ours.
 
-Without importing torch or transformers, so that `--help` answers at once; training_arguments.py has the classes that
-are filled, with all other fields of `TrainingArguments`.
+Without importing torch, so that `--help` answers at once; training_arguments.py has the classes that are filled.
 """
 
 from dataclasses import dataclass

@@ -22,13 +22,21 @@ from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
-from bert_hf.training.evaluate_only import evaluated_checkpoint, evaluation_run, use_trained_options
 from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run import Run, check_run, describe_machine, recorded, start_run
+from bert_hf.training.run import (
+    Run,
+    check_run,
+    describe_machine,
+    evaluated_checkpoint,
+    evaluation_run,
+    recorded,
+    start_run,
+    use_trained_options,
+)
 
 _INPUT_LENGTH = "sentence_bert_config.json"
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -241,17 +249,6 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
         usage=task.usage,
         limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
-        training={
-            "checkpoint": "none: random weights" if task_args.from_scratch else base,
-            **({"labels": ", ".join(task.head.labels)} if task.head.labels else {}),
-            **({"steps": args.max_steps} if args.max_steps > 0 else {"epochs": args.num_train_epochs}),
-            "batch": global_batch_size(args),
-            "learning rate": args.learning_rate,
-            "warm-up": args.warmup_steps,
-            "order": args.train_sampling_strategy,
-            "longest input": task_args.max_seq_length,
-            "seed": args.seed,
-        },
     )
 
 

@@ -1,18 +1,14 @@
 """Reads the configuration of a BERT: from a checkpoint or a model JSON, with the line of a wrong value."""
 
-import contextlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
 
 from bert_hf.config.files import read_input_text
 from bert_hf.config.package_files import find_config
-from bert_hf.errors import InputError, did_you_mean, first_line
-from bert_hf.models.loading import find_checkpoint, foreign_architecture, read_safe_json
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.models.loading import config_errors, find_checkpoint, foreign_architecture, read_safe_json
 
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -39,16 +35,6 @@ def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
     """Return the configuration of a folder or Hub id; `changes` replace entries of it."""
     with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
         return BertConfig.from_pretrained(find_checkpoint(where, weights=False), **changes)
-
-
-@contextlib.contextmanager
-def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
-    """Context manager: turn the errors of transformers into an `InputError`."""
-    try:
-        yield
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, StrictDataclassError) as error:
-        reason = str(error) if isinstance(error, StrictDataclassError) else first_line(error)
-        raise InputError(f"not a BERT's configuration: {reason}", where=where, remedy=remedy) from None
 
 
 def _problem(values: dict) -> tuple[str, str] | None:

@@ -1,8 +1,7 @@
 """Faster forms of dropout with a residual, of the masked-token loss, and of several projections of one input.
 
-Each function computes the same as its plain PyTorch form, and its docstring names the saving;
-`tests/models/test_functional.py` compares the two. Nothing here needs a compiler; under `torch.compile` the plain
-forms are used, because it fuses them itself.
+Each function computes the same as its plain PyTorch form; `tests/models/test_functional.py` compares the two. Under
+`torch.compile`, which fuses them itself, the plain forms are used.
 
 Shapes: H hidden size · V vocabulary · M masked tokens of the batch.
 """

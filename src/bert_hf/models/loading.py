@@ -5,6 +5,7 @@ follows what a configuration names (code, kernels, shards anywhere on the disk);
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -36,16 +37,8 @@ _NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementati
 _UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # of old tokenizers: former paths, never opened
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What the stock classes raise for a value of a configuration
-_REJECTED = (
-    OSError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    StrictDataclassError,
-)
+_REJECTED = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, AssertionError)
+_COMPLETE = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
 
 
 # ---- finding a folder
@@ -56,9 +49,6 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
     Args:
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
-
-    Raises:
-        InputError: nothing is there, it is not a BERT, or it asks for more than configuration and safetensors.
     """
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
@@ -85,11 +75,7 @@ def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def find_tokenizer(where: str | Path) -> Path:
-    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks.
-
-    Raises:
-        InputError: nothing is there, or it asks for code or for files elsewhere.
-    """
+    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks."""
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -138,10 +124,9 @@ def _reason(error: Exception) -> str:
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """Return a regular file of the folder itself. (The Hub's cache links from `snapshots` to `blobs`.)
+    """Return a regular file of the folder itself; opening a FIFO would wait for ever.
 
-    Raises:
-        InputError: it is missing, not a regular file (opening a FIFO would wait for ever), or a link that leads out.
+    (The Hub's cache links from `snapshots` to `blobs`.)
     """
     path, home = folder / name, folder.resolve()
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
@@ -169,11 +154,7 @@ def check_files(folder: Path) -> None:
 
 
 def read_safe_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object that names no code.
-
-    Raises:
-        InputError: it is not a JSON object, or a key in it asks for code or for other files.
-    """
+    """Return a JSON object; raise an `InputError` where a key in it asks for code or for other files."""
     content = _read_json(path)
     for key, value in _entries(content):
         if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
@@ -209,11 +190,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint: one, or the shards that its index names.
-
-    Raises:
-        InputError: there are none (pickles are not read), or the index names anything but files of the folder.
-    """
+    """Return the safetensors files of a checkpoint: one, or the shards that its index names."""
     if os.path.lexists(folder / WEIGHTS):
         return [plain_file(folder, WEIGHTS)]
     if os.path.lexists(folder / INDEX):
@@ -269,6 +246,15 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
         raise InputError(problem, where=where, remedy=hint)
 
 
+@contextlib.contextmanager
+def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
+    """Context manager: turn what transformers raises for a configuration into an `InputError`."""
+    try:
+        yield
+    except (*_REJECTED, StrictDataclassError) as error:
+        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
+
+
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
@@ -280,21 +266,16 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     Returns:
         The model, and the sorted names of the newly initialized weights.
-
-    Raises:
-        InputError: it does not fit the model: other shapes, weights missing, layers that the configuration lacks.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
     logging.disable_progress_bar()
     try:
-        model, loaded = model_class.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
-            ignore_mismatched_sizes=True, **options,
-        )  # fmt: skip
-    except _REJECTED as error:  # the files were checked: a stock class rejects a value of the configuration
-        remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
-        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
+        with config_errors(where, _COMPLETE):  # the files were checked: it rejects a value of the configuration
+            model, loaded = model_class.from_pretrained(
+                folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
+                ignore_mismatched_sizes=True, **options,
+            )  # fmt: skip
     finally:
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
@@ -302,17 +283,16 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     for name, saved, expected in sorted(loaded["mismatched_keys"]):
         if not name.startswith(heads):
             sizes = " instead of ".join(" × ".join(map(str, shape)) for shape in (saved, expected))
-            remedy = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
-            raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=remedy)
+            raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=_COMPLETE)
 
     new = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
     missing = [name for name in new if not name.startswith(heads)]
     left = _without_place(model, loaded["unexpected_keys"])
     if missing or left:
-        problem = (
-            f"it lacks {shorten_list(missing)}" if missing else f"{CONFIG} does not describe {shorten_list(left)}"
-        )
-        raise InputError(problem, where=where, remedy="give weights and config of one complete BERT checkpoint")
+        problem = f"it lacks {shorten_list(missing)}"
+        if not missing:
+            problem = f"{CONFIG} does not describe {shorten_list(left)}"
+        raise InputError(problem, where=where, remedy=_COMPLETE)
     return model, new
 
 

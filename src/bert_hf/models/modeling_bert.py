@@ -214,9 +214,7 @@ def _run_layer(layer: nn.Module, *inputs, **options) -> Tensor:
 
 
 class BertEncoder(nn.Module):
-    compiled_layer: Callable | None = (
-        None  # `_run_layer` for training: one graph for the last layer, one for the others
-    )
+    compiled_layer: Callable | None = None  # `_run_layer` for training: a graph for the last layer, one for the others
 
     def __init__(self, config: BertConfig):
         super().__init__()

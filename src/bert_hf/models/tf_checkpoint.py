@@ -9,15 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForPreTraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertModel,
-    BertPreTrainedModel,
-)
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, BertPreTrainedModel
 
 from bert_hf.config.checkpoint_arguments import ConversionArguments
 from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text
@@ -32,14 +24,10 @@ _PARTS = (
     (r"/beta$", "/bias"),
     (r"_embeddings$", "_embeddings/weight"),
     (r"^cls/predictions/output_bias$", "cls/predictions/bias"),
-    (r"^cls/squad/", "qa_outputs/"),
-    (r"^(?=output_)", "classifier/"),  # of run_classifier.py
     (r"/output_weights$", "/weight"),
     (r"/output_bias$", "/bias"),
 )
 _CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads are all among the weights
-    (BertForQuestionAnswering, {"qa_outputs.weight"}),
-    (BertForSequenceClassification, {"classifier.weight"}),
     (BertForPreTraining, {"cls.predictions.bias", "cls.seq_relationship.weight"}),
     (BertForMaskedLM, {"cls.predictions.bias"}),
     (BertModel, set()),
@@ -83,10 +71,7 @@ def read_tf_config(path: Path) -> BertConfig:
 
 
 def weight_name(variable: str) -> str:
-    """Return the name in transformers of a variable of the 2018 code.
-
-    bert/encoder/layer_0/attention/self/query/kernel → bert.encoder.layer.0.attention.self.query.weight
-    """
+    """Return bert.encoder.layer.0.output.dense.weight for bert/encoder/layer_0/output/dense/kernel."""
     for pattern, replacement in _PARTS:
         variable = re.sub(pattern, replacement, variable)
     return variable.replace("/", ".")
@@ -96,14 +81,11 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
     """Return the network of a checkpoint in float32, and the number of variables that have no place in it.
 
     The class is that of the heads which the checkpoint has. Optimizers name their slots after the variables
-    (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out. `config` takes the number of
-    classes from the weights.
+    (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out, layers of a fine-tuning too.
     """
     bundle = TensorBundle(prefix)
     variables = {weight_name(name): name for name in bundle.shapes}
     model_class = next(cls for cls, names in _CLASSES if names <= variables.keys())
-    if model_class is BertForSequenceClassification:
-        config.num_labels = bundle.shapes["output_weights"][0]
     with torch.device("meta"):
         model = model_class(config)
 

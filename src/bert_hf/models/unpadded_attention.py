@@ -39,12 +39,8 @@ def unpadded_attention(
     """Compute the attention of the tokens of each sequence to the tokens of that sequence.
 
     Args:
-        query: (T, A, D), or (Q, A, D) with `selected_queries`.
+        query: (T, A, D), or with `selected_queries` those of `batch.query_indices` (Q, A, D), as the result.
         key, value: (T, A, D).
-        selected_queries: the queries are `batch.query_indices`, not all tokens.
-
-    Returns:
-        The context, in the shape of `query`.
     """
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 

@@ -138,9 +138,7 @@ def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Sort each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
 
-    Returns:
-        Their positions in a padded batch of that order, ascending; and the ranks of each [CLS], then of each masked
-        token, among these positions.
+    Return their positions in a padded batch of that order, and the ranks of each [CLS], then of each masked token.
     """
     cls_positions = torch.arange(len(order), device=order.device) * length
     positions = torch.cat([cls_positions, masked_positions])

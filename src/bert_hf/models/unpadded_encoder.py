@@ -75,10 +75,7 @@ class UnpaddedBertModel(BertModel):
 
 
 def add_layout(model: nn.Module, inputs: dict) -> dict:
-    """Add `token_positions` and `layout` to inputs for a GPU, if the model's encoder is an `UnpaddedBertModel`.
-
-    They are computed where the batch is: in host memory nothing waits for the GPU.
-    """
+    """Add `token_positions` and `layout` to inputs in host memory, for an `UnpaddedBertModel` on a GPU."""
     encoder = getattr(model, "bert", None)
     mask = inputs.get("attention_mask")
     if not isinstance(encoder, UnpaddedBertModel) or encoder.device.type == "cpu" or mask is None or mask.dim() < 2:
@@ -94,10 +91,7 @@ def add_layout(model: nn.Module, inputs: dict) -> dict:
 
 @contextlib.contextmanager
 def without_padding(model: nn.Module) -> Iterator[None]:
-    """Context manager: replace the encoder of a stock model; its class, parameters and `state_dict` stay.
-
-    Nothing is done to other models: an encoder may have layers, hooks or dropout of its own.
-    """
+    """Context manager: replace the encoder of a stock model; its class, parameters and `state_dict` stay."""
     stock = getattr(model, "bert", None)
     if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unchanged(stock):
         yield

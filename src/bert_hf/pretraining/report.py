@@ -13,19 +13,16 @@ from bert_hf.data.corpus.report import corpus_findings, short_report
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.objectives import OBJECTIVES
-from bert_hf.data.text.tokenization import backend
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.pretraining.examples import pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.evaluate_only import evaluation_run
 from bert_hf.training.log_lines import format_metrics, trained_line
-from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size, global_batch_size
+from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
-from bert_hf.training.run import Run, describe_machine
+from bert_hf.training.run import Run, describe_machine, evaluation_run
 
 _MANY_PASSES = 1.5  # of an epoch over the text
 
@@ -102,13 +99,7 @@ class PreTrainingReport(TrainerCallback):
         sentences = masked_sentences(trainer.eval_dataset, tokenizer)
         card.example = sentences[0]
         self.run.write_examples([[text] for text in sentences])
-        self.run.finish(
-            trainer,
-            trained,
-            card=card,
-            metrics={"eval": after},
-            baselines=self.baselines,
-        )
+        self.run.finish(trainer, trained, card=card, metrics={"eval": after}, baselines=self.baselines)
 
         if args.process_index == 0:
             report_heldout("after", after, self.baselines)
@@ -211,37 +202,11 @@ def pretraining_card(
             "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
-        training=_settings(args, example_args, model, tokenizer),
         held_out=held_out_text(
             corpus_args.validation_file, "--validation_file", "documents held out of the same text"
         ),
         limits=untrained_positions(example_args, model.config, tokenizer),
     )
-
-
-def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model: PreTrainedModel, tokenizer) -> dict:
-    config = model.config
-    positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
-    beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
-    whole_words = ", whole words" if example_args.whole_word_mask else ""
-
-    return {
-        **beginning,
-        "layers × hidden size, heads": (
-            f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
-        ),
-        "vocabulary": f"{len(tokenizer):,} tokens ({type(backend(tokenizer).model).__name__})",
-        "steps": args.max_steps,
-        "batch": format_batch_size(args),
-        "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in example_args.lengths()),
-        "optimizer": describe_optimizer(args),
-        "learning rate": args.learning_rate,
-        "warm-up": args.warmup_steps,
-        "objective": OBJECTIVES[example_args.nsp].title,
-        "dropout": config.hidden_dropout_prob,
-        "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
-        "seed": args.seed,
-    }
 
 
 def untrained_positions(

@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterator
 class Throughput:
     """Accumulate time, tokens and FLOPs of training, per log line and for the whole run.
 
-    The clock runs during training, but not during evaluation, saving, or measuring the peak.
-
-    Args:
-        ranks: number of devices that the FLOPs are spread over.
-        measure_peak: returns the FLOP/s that one device reaches in a matrix product.
+    The clock runs during training, but not during evaluation, saving, or measuring the peak (FLOP/s of one device).
     """
 
     def __init__(self, ranks: int, measure_peak: Callable[[], float]):

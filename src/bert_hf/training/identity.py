@@ -42,10 +42,7 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
         >>> differences({"seed": 1, "optimizer": {"rate": 1e-4}}, {"seed": 1, "optimizer": {"rate": 1e-3}})
         {'optimizer': ['rate: 0.001, was 0.0001']}
 
-    Args:
-        recorded: the identity of the earlier run, as read from JSON.
-        present: the identity of this run, as JSON values. Keys that it lacks are not compared.
-        was: what the text says of a recorded value.
+    Keys that `present` lacks are not compared. Both are JSON values.
     """
     changed = {}
     for key, now in present.items():

@@ -1,7 +1,6 @@
 """Writes the log of a run as plain lines, and the summary at its end."""
 
 import re
-import sys
 import time
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
@@ -18,13 +17,11 @@ class LogLines(TrainerCallback):
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
         self._first_step = state.global_step  # of this process
         self._began = time.monotonic()
         self._training = True
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
-        super().on_train_end(args, state, control, **kwargs)
         self._training = False  # whoever evaluates now reports the metrics
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
@@ -43,10 +40,6 @@ class LogLines(TrainerCallback):
         """Return `12 min`, if the rest is as fast as the steps so far, evaluations included."""
         done = max(1, state.global_step - self._first_step)
         return _duration((time.monotonic() - self._began) / done * (state.max_steps - state.global_step))
-
-
-class LogLinesAboveBar(LogLines, ProgressCallback):
-    """The same lines above the progress bars of a terminal."""
 
 
 def _duration(seconds: float) -> str:
@@ -92,11 +85,10 @@ def trained_line(steps: int, trained: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replace Trainer's printing callback; progress bars are shown only in a terminal."""
+    """Replace Trainer's printing callback and progress bar: each line has the time left."""
     for kind in (PrinterCallback, ProgressCallback, LogLines):
         trainer.remove_callback(kind)
-    bar = sys.stderr.isatty() and not trainer.args.disable_tqdm
-    trainer.add_callback(LogLinesAboveBar() if bar else LogLines())
+    trainer.add_callback(LogLines())
     logging.disable_progress_bar()  # of transformers: writing and loading shards
 
 

@@ -19,14 +19,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.errors import (
-    BAD_INPUT,
-    STOPPED,
-    UNAVAILABLE,
-    RunInterrupted,
-    error_line,
-    first_line,
-)
+from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
 from bert_hf.training.distributed import Ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
@@ -97,8 +90,7 @@ def shutdown_requested() -> str | None:
 def defer_signals() -> Iterator[None]:
     """Context manager: only record signals; the caller polls `shutdown_requested()` and ends when its state is saved.
 
-    After an exception signals remain deferred, because the process is ending already: torchrun signals the remaining
-    ranks as soon as the first one has ended.
+    After an exception they remain deferred: torchrun signals the other ranks as soon as the first one has ended.
     """
     global _deferred
     before = _deferred

@@ -15,8 +15,6 @@ parentheses), `Trainer.…` is transformers/trainer.py:
           optimizer.step, lr_scheduler.step
           _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
 
-The contents of a checkpoint are in `trainer_state.py`, its folder in `checkpoint_files.py`, signals and lost processes
-in `preemption.py`, the non-finite guard in `nonfinite.py`, and the agreement of ranks in `distributed.py`.
 `tests/training/test_transformers_hooks.py` lists the private methods of Trainer that are overridden or called.
 """
 
@@ -40,13 +38,7 @@ from bert_hf.data.examples.samplers import set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
-from bert_hf.training.distributed import (
-    Ranks,
-    arrange_buckets,
-    engine_of,
-    seed_of_rank,
-    shard_on_cpu,
-)
+from bert_hf.training.distributed import Ranks, arrange_buckets, engine_of, seed_of_rank, shard_on_cpu
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
 from bert_hf.training.optimization.schedules import make_schedule
@@ -60,15 +52,12 @@ class ResumableTrainer(Trainer):
     State is saved as safetensors and JSON, never as a pickle (DeepSpeed's own files excepted). Within an epoch resume
     is exact if examples depend on their index; what a collator draws from a global generator is not restored.
 
-    Args:
-        model, args: as `Trainer`'s, and so are all others. `args` may also have
-
-            - `save_minutes`: a checkpoint is saved at least that often;
-            - `max_hours`: the run ends, evaluated and saved, within that time.
-        facts: JSON entries for each checkpoint's manifest, for example the run's identity.
-
     A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
     are made around its methods.
+
+    Args:
+        args: may also have `save_minutes` (between checkpoints, at most) and `max_hours` (the run ends in that time).
+        facts: JSON entries for each checkpoint's manifest, for example the run's identity.
 
     Raises (from `train`):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.

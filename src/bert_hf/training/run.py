@@ -5,7 +5,7 @@ import glob
 import itertools
 import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -26,11 +26,8 @@ from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import gather, rank0_value
-from bert_hf.training.identity import describe, differences
-from bert_hf.training.optimization.optimizers import (
-    check_optimizer,
-    option_text,
-)
+from bert_hf.training.identity import describe, differences, weights_checksum
+from bert_hf.training.optimization.optimizers import check_optimizer, option_text
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
 from bert_hf.training.publishing.card import Card, write_card
@@ -147,7 +144,7 @@ class Run:
             if self.writes:
                 results = _write_results(folder, {"train": trained, **metrics}, baselines)
                 write_curves(trainer.state.log_history, folder, baselines)
-                write_card(folder, card, results)
+                write_card(folder, card, results, self.identity)
         if self.writes:
             if self.push_to:
                 self.push(trainer.args)
@@ -157,18 +154,12 @@ class Run:
     def push(self, args: TrainingArguments) -> None:
         """Push the public files to `push_to`, with a card that loads the model from there."""
         names = [name for name, public in self.files.items() if public]
-        if not names:
-            remedy = "upload the folder with `hf upload`"
-            raise InputError("its record lists no files to push", where=self.folder, remedy=remedy)
         options = {"private": args.hub_private_repo, "revision": args.hub_revision}
         logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics.
-
-    (Trainer's own method adds to the file that it finds, and fails if an interrupted write left half of one.)
-    """
+    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics."""
     together = dict(baselines)
     for results in metrics.values():
         together |= results
@@ -228,11 +219,9 @@ def describe_machine(args: TrainingArguments) -> str:
 def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     """Lock the output folder, seed the generators, and return the run that begins or continues there.
 
-    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once: afterwards
-    the folder has this run. A run that is already complete is pushed here, if the command asks for it.
+    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once.
 
     Args:
-        identity: the settings that identify the run (see `identity.py`).
         options: dataclasses with fields that name its inputs.
     """
     identity = json.loads(json.dumps(identity))
@@ -357,6 +346,48 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
         problem = f"the checkpoint belongs to another run: {describe(different)}"
         raise InputError(problem, where=name, remedy="--model_name_or_path begins a new run with its weights")
     return name
+
+
+# ---- without training
+
+
+def evaluation_run(args: RunArguments) -> Run:
+    """Return the run in the output folder, or one that is not recorded, to evaluate without training."""
+    args.push_to_hub = False
+    folder = folder_of(args)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run.read(folder) or Run(folder, {}, writes=False)
+    run.writes = run.writes and args.process_index == 0
+    return run
+
+
+def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
+    """Return the checkpoint to evaluate without training: the named one, else the finished run in the output folder.
+
+    The run there is also evaluated if it began with the checkpoint that is named, as in the command that trained it.
+    """
+    folder = folder_of(args)
+    run = Run.read(folder)
+    if run is None and named is not None:
+        return named
+
+    if run is None or not run.finished:
+        remedy = "train first, or give --model_name_or_path and another --output_dir"
+        raise InputError("no finished run to evaluate", where=folder, remedy=remedy)
+    is_its_own = named is None or folder.resolve() == Path(named).resolve()
+    if not is_its_own and run.identity.get("weights") != weights_checksum(str(named)):
+        raise InputError("the output folder contains another run", where=folder, remedy="give another --output_dir")
+    return str(folder)
+
+
+def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None:
+    """Set the options that are not given to their values in training: columns, lengths, stride, context, …"""
+    for name, value in (trained or {}).items():
+        given = getattr(options, name, None)
+        is_default = given == getattr(type(options), name, None) and name not in options.from_command_line
+        if hasattr(options, name) and is_default and value is not None and given != value:
+            logger.info(f"{name}: {value}, as in training")
+            setattr(options, name, value)
 
 
 # ---- what a folder records

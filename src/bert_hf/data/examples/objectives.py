@@ -24,12 +24,10 @@ class Objective:
     Args:
         arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `gather_chunks` makes
             `chunks`; `target` (documents,) is how many tokens an example of each document should have.
-        title: its line on the model card.
         metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
-    title: str
     metric: str = ""
 
     @property
@@ -81,8 +79,8 @@ def single_segments(
 
 # By the value of --nsp
 OBJECTIVES: dict[bool | str, Objective] = {
-    True: Objective(next_sentence_pairs, "masked LM and next-sentence prediction", "nsp"),
-    False: Objective(single_segments, "masked LM alone"),
+    True: Objective(next_sentence_pairs, "nsp"),
+    False: Objective(single_segments),
 }
 
 

@@ -6,11 +6,12 @@ question without a prediction counts 0 here, as in the script of version 1.1; th
 
 import re
 import string
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
-from bert_hf.errors import InputError, print_to_stderr
+from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.questions import question_rows, read_by_id, text_and_start
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -147,7 +148,7 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
 
     if missing := [name for name in gold if name not in texts]:
         count = f"{len(missing):,} of {len(gold):,} questions have no prediction and count 0"
-        print_to_stderr(f"warning: {predictions}: {count}: {shorten_list(missing)}")
+        print(f"warning: {predictions}: {count}: {shorten_list(missing)}", file=sys.stderr, flush=True)
     for name in gold:
         if chances is not None and name in texts and name not in chances:
             remedy = "give the odds of every question that has a prediction"

@@ -15,7 +15,6 @@ import numpy as np
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
-from bert_hf.errors import mask_secrets
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import rows_of_files
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, LabelledTexts, as_number
@@ -64,7 +63,7 @@ def write_folds(
     claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)  # again: another process may have written before
     for old in folder.glob("fold-*"):
         shutil.rmtree(old)
-    write_durably(folder / MANIFEST, mask_secrets(json.dumps(asdict(split_args), indent=1, ensure_ascii=False)) + "\n")
+    write_durably(folder / MANIFEST, json.dumps(asdict(split_args), indent=1, ensure_ascii=False) + "\n")
 
     for number, parts in enumerate(made):
         fold = folder / f"fold-{number}"

@@ -8,7 +8,7 @@ from bert_hf.config.files import parse_json
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, parsed_cell, read_rows
-from bert_hf.errors import InputError, mask_secrets
+from bert_hf.errors import InputError
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or rows of id, context, question, answers"
 
@@ -50,15 +50,14 @@ def json_rows(path: str) -> Iterator[Row]:
         yield from read_rows(path)
         return
 
-    where = mask_secrets(path)
     try:
         for article in data:
             if "paragraphs" not in article:
-                yield Row(dict(article), where)
+                yield Row(dict(article), path)
                 continue
             for paragraph in article["paragraphs"]:
                 shared = {"context": paragraph["context"], "title": article.get("title", "")}
-                yield from (Row({**fields, **shared}, where) for fields in paragraph["qas"])
+                yield from (Row({**fields, **shared}, path) for fields in paragraph["qas"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"not SQuAD's JSON: {error!r}", where=path, remedy=_SHAPE) from None
 

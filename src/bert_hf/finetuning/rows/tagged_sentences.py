@@ -12,7 +12,7 @@ from bert_hf.console import logger
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of, without_rejected
-from bert_hf.errors import InputError, did_you_mean, mask_secrets
+from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
 from bert_hf.finetuning.rows.conll import Word, find_layout, join_words, read_conll
 from bert_hf.finetuning.rows.labelled_texts import unknown_label
@@ -265,7 +265,7 @@ def _check_tags(sentences: TaggedSentences) -> None:
             if not tag or (prefixed and not is_tag(tag)):
                 what = f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE" if tag else "the label is blank"
                 where, line = sentences.place(number, word)
-                raise InputError(what, where=mask_secrets(where), line=line, remedy=_REMEDY)
+                raise InputError(what, where=where, line=line, remedy=_REMEDY)
 
 
 def _usual(row: Row, names: tuple[str, ...]) -> str:

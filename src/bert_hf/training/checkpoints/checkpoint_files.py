@@ -52,11 +52,7 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def commit(temporary: Path, final: Path, facts: dict) -> None:
-    """Record the files in `temporary`, flush them, and rename it to `final`.
-
-    Args:
-        facts: step, fingerprints, versions; recorded in the manifest.
-    """
+    """Record the files in `temporary`, with `facts` on the run, flush them, and rename it to `final`."""
     paths = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
     entries = {
         str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
@@ -152,13 +148,7 @@ def step_of(checkpoint: str | Path | None) -> int:
 
 
 def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path | None:
-    """Return the newest checkpoint that verifies; a damaged one is reported and skipped.
-
-    The remains of interrupted saves are removed.
-
-    Args:
-        check: raises `DamagedCheckpoint`.
-    """
+    """Return the newest checkpoint that passes `check`; damaged ones are reported, remains of saves removed."""
     for leftover in run.glob(TEMPORARY + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -172,11 +162,7 @@ def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path
 
 
 def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Delete the checkpoints older than the `keep` newest good ones (None or 0 keeps all), but never `spared`.
-
-    Args:
-        good: names of the checkpoints that are known to be complete; no other one counts among the kept.
-    """
+    """Delete the checkpoints older than the `keep` newest ones that are `good` (0: none), but never `spared`."""
     folders = checkpoints(run)
     newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
     if not keep or len(newest_good) < keep:

@@ -6,7 +6,6 @@ exception, and are written by DeepSpeed.) Parameters that FSDP shards are gather
 
 import json
 import random
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,9 @@ def save_model(
         RunInterrupted: a weight is not finite; nothing is written.
     """
     tied = getattr(model, "all_tied_weights_keys", {})
-    own = {name: value.detach().cpu().contiguous() for name, value in weights.items() if name not in tied}
+    # Copies, because safetensors takes no tensors that share memory: ties of a plain module, parts of a flat buffer
+    untied = {name: value.detach() for name, value in weights.items() if name not in tied}
+    own = {name: value.to("cpu", copy=True).contiguous() for name, value in untied.items()}
     for name, value in own.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
@@ -226,15 +227,8 @@ def save_progress(trainer: Trainer, folder: Path) -> None:
 
 
 def layout(args) -> dict:
-    """Return the entries of a manifest on the layout and the versions that wrote the checkpoint."""
-    return {
-        "world_size": args.world_size,
-        "engine": engine(args),
-        "bert_hf": version("bert-hf"),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "tokenizers": version("tokenizers"),
-    }
+    """Return the entries of a manifest on the layout that wrote the checkpoint."""
+    return {"world_size": args.world_size, "engine": engine(args), "torch": torch.__version__}
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:

@@ -96,8 +96,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
 
     Args:
-        matrix_groups: dicts with `params` (two-dimensional), `lr` and `weight_decay`.
-        other_groups: dicts with `params`, `lr` and `weight_decay`.
+        matrix_groups, other_groups: dicts with `params`, `lr` and `weight_decay`.
         betas, eps: of AdamW.
         dtype: precision of the orthogonalisation.
     """

@@ -1,6 +1,5 @@
 """The optimizers of --optim: one table, and the Adam of the 2018 code."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -120,13 +119,11 @@ class Entry:
     Args:
         make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
         options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
-        card: arguments → its line on the model card; by default its name.
         whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
     """
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
     options: tuple[str, ...] = ()
-    card: Callable[[Any], str] = lambda args: option_text(args.optim)
     whole_matrices: bool = False
 
 
@@ -164,13 +161,8 @@ _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 OPTIMIZERS: dict[str, Entry] = {
     "adamw_torch_fused": Entry(_from_transformers, _ADAM),
     "adamw_torch": Entry(_from_transformers, _ADAM),
-    "bert_adam": Entry(_bert_adam, _ADAM, card=lambda args: "Adam without bias correction (2018 code)"),
-    "muon": Entry(
-        _muon,
-        (*_ADAM, "muon_learning_rate"),
-        whole_matrices=True,
-        card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
-    ),
+    "bert_adam": Entry(_bert_adam, _ADAM),
+    "muon": Entry(_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
     "sgd": Entry(_from_transformers),
     "adafactor": Entry(_from_transformers),
 }
@@ -193,26 +185,11 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
     return {"name": name, **settings(args, (*shared, *OPTIMIZERS[name].options))}
 
 
-def describe_optimizer(args: Any) -> str:
-    """Return the line of the optimizer on a model card."""
-    return OPTIMIZERS[option_text(args.optim)].card(args)
-
-
 def check_optimizer(args: Any) -> None:
-    """Check --optim and its options by making the optimizer for a small model."""
+    """Check --optim."""
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
-    entry = OPTIMIZERS[name]
-
-    if entry.whole_matrices and engine(args) == "deepspeed":
+    if OPTIMIZERS[name].whole_matrices and engine(args) == "deepspeed":
         what = f"{name} needs whole matrices; DeepSpeed divides them among the ranks"
         raise InputError(what, where="--optim", remedy="use DDP or FSDP2 (configs/accelerate) or another optimizer")
-
-    trial = copy.copy(args)
-    trial.learning_rate = args.learning_rate or 1.0  # fine-tuning chooses it later
-    small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers
-    try:
-        entry.make(small, trial)
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error), where=f"--optim {name}", remedy="fix its options") from None

@@ -12,7 +12,6 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from bert_hf.console import shorten_list
-from bert_hf.errors import mask_secrets
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # The columns of the table of results, by the beginning of a metric's name.
@@ -33,11 +32,6 @@ _PICTURES = {  # those that the run has drawn are shown
 }
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
-# Licences that the Hub knows; it rejects a card with any other, except as `other` with a name.
-_LICENCES = (
-    "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
-    "cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl unlicense unknown other"
-).split()
 
 
 @dataclass
@@ -49,7 +43,6 @@ class Card:
     command: str
     machine: str
     corpus: dict = field(default_factory=dict)  # documents, sentences, tokens, fingerprint
-    training: dict = field(default_factory=dict)  # the hyper-parameters, as a table
     dataset: str | None = None  # id on the Hub
     source: str | None = None
     dataset_license: str | None = None
@@ -66,11 +59,10 @@ class Card:
 # ---- writing
 
 
-def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
+def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: dict | None = None) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
-    Metrics that are not finite numbers are left out. Tokens and passwords, which the command or a URL may contain, are
-    replaced.
+    Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
     """
     results = _results(metrics)
     text = ModelCard.from_template(
@@ -80,20 +72,29 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         usage=card.usage(folder.name) if card.usage else _pipeline(card, folder.name),
         results=_table(results),
         pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
-        settings={name: " ".join(str(value).replace("|", "\\|").split()) for name, value in card.training.items()},
+        settings=_settings(identity or {}),
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
-    content = mask_secrets(_TOKEN.sub("(token)", text.content))
+    content = _TOKEN.sub("(token)", text.content)
     if token := huggingface_hub.get_token():
         content = content.replace(token, "(token)")
     ModelCard(content + "\n").save(folder / "README.md")
 
 
+def _settings(identity: dict) -> dict[str, str]:
+    """Return the table of hyper-parameters: the settings of a run's identity that are set, groups by their keys."""
+    flat = {}
+    for key, value in identity.items():
+        group = value if isinstance(value, dict) else {}
+        flat |= {f"{key}: {name}": entry for name, entry in group.items()} or {key: value}
+    texts = {name: str(value).replace("|", "\\|") for name, value in flat.items() if value is not None}
+    return {name: " ".join(text.split()) for name, text in texts.items()}
+
+
 def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
-    licence = card.model_license and re.sub(r"[^a-z0-9.]+", "-", card.model_license.lower()).strip("-")
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results
@@ -104,8 +105,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
         library_name="transformers" if card.stock else None,
         pipeline_tag=card.pipeline_tag if card.stock else None,
         language=card.language,
-        license=licence if licence is None or licence in _LICENCES else "other",
-        license_name=None if licence in _LICENCES else licence,
+        license=card.model_license,
         base_model=card.base_model,
         datasets=[card.dataset] if card.dataset else None,
         tags=["bert", "bert_hf"],
@@ -149,7 +149,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     """Describe the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
     if not files:
         return otherwise
-    names = [Path(name.split("?")[0]).name for name in files]
+    names = [Path(name).name for name in files]
     return f"the text given by {option} ({shorten_list(names)})"
 
 

@@ -39,8 +39,7 @@ def push(
 def _hub(folder: Path, repo_id: str) -> Iterator[None]:
     """Context manager: give the Hub's client a timeout, and turn its errors into an `InputError`.
 
-    Its hooks are kept, among them offline mode. The class comes from the present client, because huggingface_hub 1
-    uses httpx and 2 uses httpx2. A factory is set, because the client is closed after a failed connection.
+    A client of the present class (httpx's or httpx2's) and with its hooks, offline mode among them, is made anew.
     """
     stock = huggingface_hub.get_session()
     options: dict = {"event_hooks": stock.event_hooks, "follow_redirects": True, "timeout": TIMEOUT}
