@@ -98,9 +98,9 @@ def minimal_pairs(
 ) -> dict[str, float]:
     """Return the share of pairs where the grammatical sentence scores higher (a tie counts as wrong)."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
-    return share_of(float((scores[0::2] - scores[1::2] > _TIE).mean()), len(pairs))
+    return accuracy_with_error(float((scores[0::2] - scores[1::2] > _TIE).mean()), len(pairs))
 
 
-def share_of(accuracy: float, pairs: int) -> dict[str, float]:
+def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:
     """Return an accuracy with its number of pairs and its standard error."""
     return {"pairs": pairs, "accuracy": accuracy, "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / pairs))}

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.analysis.grammar import minimal_pairs, read_minimal_pairs, share_of
+from bert_hf.analysis.grammar import accuracy_with_error, minimal_pairs, read_minimal_pairs
 from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import CorpusArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -84,8 +84,8 @@ def _measure(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict
         elif found.get("nsp_pairs", 0) < _MIN_PAIRS:
             notes.append(f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs")
         else:
-            shares = share_of(found["eval_nsp_accuracy"], int(found["nsp_pairs"]))
-            results["nsp"] = {"majority": found["majority_nsp_accuracy"], **shares}
+            measured = accuracy_with_error(found["eval_nsp_accuracy"], int(found["nsp_pairs"]))
+            results["nsp"] = {"majority": found["majority_nsp_accuracy"], **measured}
 
     if pairs and predicts_words:
         networks = {"checkpoint": model, "random": random.to(model.device).eval()}
