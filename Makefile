@@ -62,7 +62,6 @@ faults: .venv/installed  ## inject kills, damaged files, signals and full disks 
 	$(BIN)/python tests/faults/run_faults.py
 
 cluster: .venv/installed  ## run the examples of launch/ on two hosts made of namespaces (root; about 25 minutes)
-	$(PIP) "ray[train]"
 	$(BIN)/python tests/cluster/run_cluster.py
 
 coverage: .venv/installed  ## run the tests and print which lines they reach

@@ -2,7 +2,7 @@
 
     make cluster                                          # all parts
     python tests/cluster/run_cluster.py --only hosts      # torchrun.sh on two hosts
-    python tests/cluster/run_cluster.py --only slurm ray
+    python tests/cluster/run_cluster.py --only slurm
 
 A case passes if every host printed the expected lines and the run ended, if need be after the same command was given
 again, with the bytes of an uninterrupted run on two ranks. A part that cannot run is skipped with its reason. The exit
@@ -12,7 +12,6 @@ code is 1 if a case failed.
 import argparse
 import contextlib
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -275,39 +274,16 @@ def prepared_in_parts(bench: Bench) -> str:
     return "two tasks of an array: the bytes of one process"
 
 
-# ---- Ray
-
-
-def ray_train(bench: Bench) -> str:
-    folder = bench.folder("ray")
-    words = [
-        sys.executable,
-        "launch/ray_train.py",
-        "--cpu",
-        "--workers",
-        "2",
-        "--storage",
-        f"{bench.work}/ray-records",
-    ]
-    command = [*words, *bench.words(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=400)
-    assert bench.same(folder), done.stderr[-3000:]
-    return "two workers: the same bytes"
-
-
 # ---- the parts
 
 PARTS: dict[str, list[Callable[[Bench], str]]] = {
     "hosts": [uninterrupted, killed_host, pulled_cable],
     "slurm": [slurm_requeue, slurm_time_limit, slurm_killed_host, prepared_in_parts],
-    "ray": [ray_train],
 }
 
 
 def obstacle(part: str) -> str | None:
     """Why a part cannot run here."""
-    if part == "ray":
-        return None if importlib.util.find_spec("ray") else "ray is not installed: pip install 'ray[train]'"
     if os.geteuid() != 0:
         return "needs root"
     programs = ["ip", "unshare", "nsenter"]

@@ -7,7 +7,7 @@ import pytest
 from tiny import tiny_config
 
 from bert_hf.errors import InputError
-from bert_hf.models.config_file import config_from_json, config_of_checkpoint
+from bert_hf.models.loading import config_from_json, config_of_checkpoint
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"model_type": "bert", "vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -29,8 +29,15 @@ from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.models import loading
-from bert_hf.models.config_file import config_from_json, config_of_checkpoint
-from bert_hf.models.loading import extend_embeddings, find_checkpoint, find_tokenizer, load_network, weight_files
+from bert_hf.models.loading import (
+    config_from_json,
+    config_of_checkpoint,
+    extend_embeddings,
+    find_checkpoint,
+    find_tokenizer,
+    load_network,
+    weight_files,
+)
 from bert_hf.pretraining.model import make_model
 
 

@@ -7,12 +7,12 @@ from bert_hf import BertForPreTraining
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.training.optimization.optimizers import (
     OPTIMIZERS,
+    SCHEDULES,
     BertAdam,
     Entry,
     optimizer_identity,
     parameter_groups,
 )
-from bert_hf.training.optimization.schedules import SCHEDULES
 
 
 def arguments(folder, name):

@@ -5,7 +5,7 @@ from transformers import TrainingArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training.optimization.schedules import make_schedule
+from bert_hf.training.optimization.optimizers import make_schedule
 
 
 def scheduler(name, steps, kwargs=None, warmup=10):

@@ -18,9 +18,8 @@ from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError, check_known
-from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
-from bert_hf.models.loading import check_positions
+from bert_hf.models.loading import check_positions, config_from_json, config_of_checkpoint
 from bert_hf.pretraining.start import PRETRAINING_ARGUMENTS
 
 ESTIMATING_ARGUMENTS = (*PRETRAINING_ARGUMENTS, EstimateArguments)

@@ -4,8 +4,7 @@ import torch
 from transformers import BertConfig, PreTrainedModel, set_seed
 
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.models.config_file import config_errors
-from bert_hf.models.loading import check_positions, find_checkpoint, load_network
+from bert_hf.models.loading import check_positions, config_errors, find_checkpoint, load_network
 
 
 def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:

@@ -20,12 +20,16 @@ from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
-from bert_hf.models.config_file import config_of_checkpoint
+from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import kept_weights, weights_checksum
 from bert_hf.training.log_lines import trained_line
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
-from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
+from bert_hf.training.optimization.optimizers import (
+    check_schedule,
+    global_batch_size,
+    optimizer_identity,
+    schedule_identity,
+)
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run import (
     Run,

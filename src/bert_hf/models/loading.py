@@ -6,6 +6,7 @@ first, and the stock classes open what remains. If others can write to the folde
 """
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -19,11 +20,13 @@ import torch
 from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
+from transformers import BertConfig
 from transformers.utils import logging
 
 from bert_hf.config.files import parse_json, read_input_text
+from bert_hf.config.package_files import find_config
 from bert_hf.console import shorten_list
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError, did_you_mean, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -39,6 +42,10 @@ _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What the stock classes raise for a value of a configuration
 _REJECTED = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, AssertionError)
 _COMPLETE = f"correct {CONFIG}, or give weights and config of one complete BERT checkpoint"
+_SIZES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size",
+)  # fmt: skip
 
 
 # ---- finding a folder
@@ -232,6 +239,60 @@ def check_numbers(path: Path) -> None:
         raise InputError(f"bad weights: {_reason(error)}", where=path, remedy=hint) from None
 
 
+# ---- configurations
+
+
+@contextlib.contextmanager
+def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
+    """Context manager: turn what transformers raises for a configuration into an `InputError`."""
+    try:
+        yield
+    except (*_REJECTED, StrictDataclassError) as error:
+        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
+
+
+def config_from_json(path: str | None, **changes: Any) -> BertConfig:
+    """Return the configuration in a model JSON; `changes` replace entries of the file."""
+    if path is None:
+        raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
+    file = find_config(path, "model", suffix=".json")
+    text = read_input_text(file, "give a BERT's configuration, e.g. configs/model/mini.json")
+    values = read_safe_json(file)
+    if problem := _config_problem(values):
+        name, what = problem
+        before, key, _ = text.rpartition(json.dumps(name))
+        raise InputError(what, where=file, line=before.count("\n") + 1 if key else None, remedy="fix the file")
+    with config_errors(file, "fix the file"):
+        return BertConfig(**{**values, **changes})
+
+
+def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
+    """Return the configuration of a folder or Hub id; `changes` replace entries of it."""
+    with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
+        return BertConfig.from_pretrained(find_checkpoint(where, weights=False), **changes)
+
+
+def _config_problem(values: dict) -> tuple[str, str] | None:
+    """Return (key, problem) for a value that transformers accepts and BERT does not; transformers checks types."""
+    usual = BertConfig().to_dict()
+    if problem := foreign_architecture(values):
+        return problem
+
+    # A misspelled key: an unknown one that resembles a key that is missing
+    for name in values:
+        if name not in usual and (near := did_you_mean(name, set(_SIZES) - values.keys())):
+            return name, f"unknown key {name!r}; {near.strip()}"
+
+    numbers = {name: values.get(name, usual[name]) for name in _SIZES}
+    for name, value in numbers.items():
+        if not (isinstance(value, int) and value > 0):
+            return name, f"{name} is {value!r}, not an integer above 0"
+    if numbers["hidden_size"] % numbers["num_attention_heads"]:
+        heads = numbers["num_attention_heads"]
+        return "hidden_size", f"hidden_size {numbers['hidden_size']} is not a multiple of num_attention_heads {heads}"
+    return None
+
+
 # ---- loading
 
 
@@ -244,15 +305,6 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
             "pre-training that continues a checkpoint adds them"
         )
         raise InputError(problem, where=where, remedy=hint)
-
-
-@contextlib.contextmanager
-def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
-    """Context manager: turn what transformers raises for a configuration into an `InputError`."""
-    try:
-        yield
-    except (*_REJECTED, StrictDataclassError) as error:
-        raise InputError(f"not a BERT's configuration: {_reason(error)}", where=where, remedy=remedy) from None
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):

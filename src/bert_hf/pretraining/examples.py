@@ -19,8 +19,9 @@ def training_examples(
     corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
     """Return the pairs that a run trains on; pairs longer than `max_seq_length` are trained in smaller pieces."""
+    seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
-        corpus, phases, seed=args.data_seed, batch_length=example_args.max_seq_length, **example_args.pairs()
+        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
     )
 
 

@@ -7,8 +7,15 @@ from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.console import logger
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import check_tokenizer, id_count
-from bert_hf.models.config_file import config_from_json, config_of_checkpoint
-from bert_hf.models.loading import check_positions, config_errors, extend_embeddings, find_checkpoint, load_network
+from bert_hf.models.loading import (
+    check_positions,
+    config_errors,
+    config_from_json,
+    config_of_checkpoint,
+    extend_embeddings,
+    find_checkpoint,
+    load_network,
+)
 from bert_hf.models.modeling_bert import BertForPreTraining
 
 

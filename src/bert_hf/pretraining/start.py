@@ -17,8 +17,7 @@ from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions
 from bert_hf.pretraining.model import planned_config
 from bert_hf.training.identity import kept_weights, weights_checksum
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
-from bert_hf.training.optimization.schedules import schedule_identity
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity, schedule_identity
 from bert_hf.training.run import check_run, evaluated_checkpoint, recorded, use_trained_options
 
 PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)

@@ -40,8 +40,7 @@ from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
 from bert_hf.training.distributed import Ranks, arrange_buckets, engine_of, seed_of_rank, shard_on_cpu
 from bert_hf.training.nonfinite import NonFiniteGuard
-from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
-from bert_hf.training.optimization.schedules import make_schedule
+from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer, make_schedule
 from bert_hf.training.patching import replaced_attributes
 from bert_hf.training.preemption import TimeLimit
 

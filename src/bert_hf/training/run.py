@@ -27,8 +27,7 @@ from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import gather, rank0_value
 from bert_hf.training.identity import describe, differences, weights_checksum
-from bert_hf.training.optimization.optimizers import check_optimizer, option_text
-from bert_hf.training.optimization.schedules import check_schedule
+from bert_hf.training.optimization.optimizers import check_optimizer, check_schedule, option_text
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
 from bert_hf.training.publishing.card import Card, write_card
 from bert_hf.training.publishing.curves import write_curves

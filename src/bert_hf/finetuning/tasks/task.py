@@ -24,7 +24,7 @@ from bert_hf.finetuning.heads.head import (
     rows_of_files,
 )
 from bert_hf.finetuning.rows.splits import split_rows, take
-from bert_hf.models.config_file import config_of_checkpoint
+from bert_hf.models.loading import config_of_checkpoint
 
 
 class Task:
