@@ -5,7 +5,7 @@ import pytest
 from tiny import tiny_tokenizer
 from tokenizers import processors
 
-from bert_hf.finetuning.features.context_windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.features.context_windows import WindowCollator, make_windows
 from bert_hf.finetuning.features.long_texts import encode_texts
 from bert_hf.finetuning.heads.multiple_choice import encode_choices
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
@@ -47,7 +47,7 @@ def test_windows_of_contexts(tokenizer):
     stock = tokenizer(
         FIRST[1], SECOND[1], truncation="only_second", max_length=10, stride=2, return_overflowing_tokens=True
     )
-    windows = make_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, WindowShape(10, 2))
+    windows = make_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
     assert windows.features["input_ids"][:] == stock["input_ids"]
     batch = WindowCollator(tokenizer)(windows.features.to_list())
     assert not batch["token_type_ids"].any()

@@ -17,7 +17,6 @@ from bert_hf.finetuning.features.answer_spans import best_spans, decode, write_p
 from bert_hf.finetuning.features.context_windows import (
     ContextTokens,
     WindowCollator,
-    WindowShape,
     answer_tokens,
     make_windows,
 )
@@ -25,7 +24,7 @@ from bert_hf.finetuning.rows.questions import Answer, Question
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
 TINY = tiny_tokenizer()
-WINDOW = WindowShape(384, 128)
+WINDOW = (384, 128)
 
 
 def ask(question, context, *answers, name="q"):
@@ -52,7 +51,7 @@ CONTEXT = "w1 w2 w3 w4 w5 w6 w7"
 
 
 def test_windows_literally(tokenizer):
-    windows = make_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, WindowShape(9, 2))
+    windows = make_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, 9, 2)
     found = [tokenizer.decode(row["input_ids"]) for row in windows.features]
     assert found == [
         "[CLS] w50 w51 [SEP] w1 w2 w3 w4 [SEP]",
@@ -67,7 +66,7 @@ def test_windows_literally(tokenizer):
 
 
 def test_a_batch_literally(tokenizer):
-    windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, WindowShape(16, 2))
+    windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, 16, 2)
     batch = WindowCollator(tokenizer)(list(windows.features))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
@@ -87,7 +86,7 @@ def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, s
     if length - question - 3 <= stride:
         return
     stock = TINY(*texts, truncation="only_second", max_length=length, stride=stride, return_overflowing_tokens=True)
-    ours = make_windows([ask(*texts)], TINY, WindowShape(length, stride))
+    ours = make_windows([ask(*texts)], TINY, length, stride)
     assert ours.features["input_ids"][:] == stock["input_ids"]
 
 
@@ -126,18 +125,18 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(tmp_path, 
 
 
 def test_an_empty_context_is_one_window_without_answer(tokenizer):
-    windows = make_windows([ask("w1", "")], tokenizer, WINDOW)
+    windows = make_windows([ask("w1", "")], tokenizer, *WINDOW)
     assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
     (prediction,) = decode(windows, reduced(windows, *zeros(windows)))
     assert (prediction.text(), prediction.spans) == ("", [])
     assert [span.text for span, _ in prediction.ranked(with_null=False)] == [""]
 
 
-@pytest.mark.parametrize(("shape", "left"), [(WindowShape(8, 1), 0), (WindowShape(12, 4), 4)])
+@pytest.mark.parametrize(("shape", "left"), [((8, 1), 0), ((12, 4), 4)])
 def test_too_little_space_for_the_context(tokenizer, shape, left):
     question = dataclasses.replace(ask("w1 w2 w3 w4 w5", CONTEXT), file="a.jsonl", line=7)
     with pytest.raises(InputError) as error:
-        make_windows([question], tokenizer, shape)
+        make_windows([question], tokenizer, *shape)
     assert str(error.value).startswith("a.jsonl:7: question q")
     assert f" {left} " in str(error.value)
 
@@ -180,7 +179,7 @@ def test_the_n_best_list_equals_brute_force(seed):
 
     questions = [ask(words(3), words(20), name=str(number)) for number in range(2)]
     stride = int(rng.integers(0, 4))
-    windows = make_windows(questions, TINY, WindowShape(int(rng.integers(stride + 7, 24)), stride))
+    windows = make_windows(questions, TINY, int(rng.integers(stride + 7, 24)), stride)
     n_best, longest = int(rng.integers(1, 9)), int(rng.integers(1, 7))
     starts, ends = (np.zeros_like(each) for each in zeros(windows))
     for logits in (starts, ends):
@@ -233,7 +232,7 @@ def predicted(windows, spans, null=(0.0, 0.0)):
 
 
 def test_null_odds_and_threshold(tokenizer):
-    windows = make_windows([ask("w50", CONTEXT)], tokenizer, WINDOW)
+    windows = make_windows([ask("w50", CONTEXT)], tokenizer, *WINDOW)
     prediction = predicted(windows, {4: (3.0, 1.0)}, null=(2.0, 3.5))
     assert prediction.null_odds == 1.5
     assert prediction.text() == "w2"
@@ -242,7 +241,7 @@ def test_null_odds_and_threshold(tokenizer):
 
 
 def test_files_of_the_2018_code(tokenizer, tmp_path):
-    windows = make_windows([ask("w50", "w1 w2", name="a"), ask("w50", "", name="b")], tokenizer, WINDOW)
+    windows = make_windows([ask("w50", "w1 w2", name="a"), ask("w50", "", name="b")], tokenizer, *WINDOW)
     starts, ends = zeros(windows)
     starts[0, 3], ends[:, 0] = 1.0, [0.5, 0.25]
     found = reduced(windows, starts, ends, n_best=2)
@@ -275,7 +274,7 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
 
 def gold_answers(questions, tokenizer, shape):
     """Texts that come back where each window that holds the gold answer predicts it, and the others nothing."""
-    windows = make_windows(questions, tokenizer, shape)
+    windows = make_windows(questions, tokenizer, *shape)
     found = []
     for begin in range(0, len(windows), 64):
         batch = WindowCollator(TINY)(list(windows.features.select(range(begin, min(begin + 64, len(windows))))))
@@ -304,5 +303,5 @@ def test_text_comes_back_byte_for_byte(lower):
     if not lower:
         tokenizer = BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False)
     questions = [ask("I it", PARAGRAPH, gold, name=gold) for gold in GOLD]
-    for shape in (WINDOW, WindowShape(24, 12)):
+    for shape in (WINDOW, (24, 12)):
         assert gold_answers(questions, tokenizer, shape) == {gold: gold for gold in GOLD}

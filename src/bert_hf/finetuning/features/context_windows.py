@@ -32,15 +32,6 @@ from bert_hf.finetuning.rows.questions import Question
 _BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
 
 
-@dataclass(frozen=True)
-class WindowShape:
-    """Tokens of a window, tokens of the context that neighbours share, and tokens of the question at most."""
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-
 class ContextTokens(NamedTuple):
     """The tokens of a context: their ids, and begin and end of each in characters; (tokens,) each."""
 
@@ -92,8 +83,14 @@ def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, i
 # ---- windows of all questions
 
 
-def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape) -> Windows:
-    """Return the windows of all questions. Each distinct context is tokenized once.
+def make_windows(
+    questions: Sequence[Question],
+    tokenizer: PreTrainedTokenizerBase,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
+) -> Windows:
+    """Return the windows of all questions, which share `doc_stride` tokens. Each distinct context is tokenized once.
 
     A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
     whole (first) answer has [CLS] as its label.
@@ -109,8 +106,8 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
 
     rows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
-        ids = tokens.ids[: shape.max_query_length]
-        own = _windows_of(question, ids.tolist(), contexts[context[number]], template, shape)
+        ids = tokens.ids[:max_query_length]
+        own = _windows_of(question, ids.tolist(), contexts[context[number]], template, max_seq_length, doc_stride)
         rows += ({"question": number, **window} for window in own)
 
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -134,12 +131,12 @@ def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 
 
 def _windows_of(
-    question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, shape: WindowShape
+    question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the windows of one question; `ids`: its tokens."""
     tokens = len(context.ids)
-    capacity = shape.max_seq_length - len(ids) - template.special_tokens(pair=True)
-    if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
+    capacity = length - len(ids) - template.special_tokens(pair=True)
+    if capacity < 1 or (tokens > capacity and stride >= capacity):
         what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
         raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
@@ -149,7 +146,6 @@ def _windows_of(
         answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
 
     # Begin and end of each window in the context; also an empty context has one
-    stride = shape.doc_stride
     starts = range(1) if tokens <= capacity else range(0, tokens - stride, capacity - stride)
     bounds = [(start, min(start + capacity, tokens)) for start in starts]
     with_none = [None, *bounds, None]

@@ -8,7 +8,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
-from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, WindowShape, make_windows
+from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, make_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
 from bert_hf.finetuning.heads.pictures import bars, marked
 from bert_hf.finetuning.losses import span_cross_entropies
@@ -57,7 +57,7 @@ class QuestionAnsweringHead(Head):
     def encode(self, rows: list[Question]) -> Windows:
         stride = self.option("doc_stride", self.length // 3)
         query = self.option("max_query_length", min(64, self.length // 2))
-        return make_windows(rows, self.tokenizer, WindowShape(self.length, stride, query))
+        return make_windows(rows, self.tokenizer, self.length, stride, query)
 
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer)

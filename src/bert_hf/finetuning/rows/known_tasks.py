@@ -4,9 +4,6 @@ A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchm
 `train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
 (`FOLDER/MRPC/train.tsv`); each may be compressed (.xz, .gz). The files are tab-separated without quoting: a lone quote
 is part of a text. Test files have no labels.
-
-    parts = read_task_folder("mrpc", "glue/MRPC")
-    write_submission(Path("runs/mrpc"), "mrpc", "test", predictions)        # runs/mrpc/submission/MRPC.tsv
 """
 
 from collections.abc import Mapping, Sequence

@@ -62,11 +62,9 @@ def _linked(signatures: np.ndarray) -> np.ndarray:
     """Return (texts,) a number that similar texts share, directly or through others; by (texts, values) of 16 bits."""
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
-        # Sorted by the three values of the band, then by one of the next: 16 bits each
+        # Sorted by the three values of the band, then by one of the next: 16 bits each, the first the highest
         columns = np.arange(band * _VALUES, (band + 1) * _VALUES + 1) % signatures.shape[1]
-        keys = np.zeros(len(linked), np.uint64)
-        for column in columns:
-            keys = (keys << np.uint64(16)) | signatures[:, column]
+        keys = np.ascontiguousarray(signatures[:, columns[::-1]], "<u2").view("<u8")[:, 0]
         order = np.argsort(keys, kind="stable")
         buckets = keys[order] >> np.uint64(16)
 

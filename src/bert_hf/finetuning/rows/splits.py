@@ -1,8 +1,5 @@
 """Splits rows into training, validation and test rows: near-duplicates in the same part, classes in proportion.
 
-    groups = near_duplicate_groups(rows.joined())
-    held = held_out(groups, percentage=10, seed=0, strata=row_strata(rows))      # (N,) booleans
-
 Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
 """
 

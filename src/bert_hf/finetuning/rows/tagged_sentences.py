@@ -36,11 +36,6 @@ Splitter = Callable[[str], tuple[list[str], list[tuple[int, int]]]]
 class TaggedSentences:
     """Sentences of words with a tag each, in the order of the data; entry n of each list belongs to sentence n.
 
-        Anna  B-person        words      [["Anna", "sleeps"], …]
-        sleeps  O             tags       [["B-person", "O"], …]
-                              documents  [0, …]
-        …                     places     [("train.conll", 1, True), …]
-
     Attributes:
         words: the words of each sentence.
         tags: a tag for each word; None: the sentences have no labels.
