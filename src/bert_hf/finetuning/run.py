@@ -154,7 +154,7 @@ def make_trainer(
 
 
 def train_and_finish(trainer: FineTuner, run: Run) -> None:
-    """Train (or resumes), evaluate every part, save and push the run, and print its metrics.
+    """Train (or resume), evaluate every part, save and push the run, and print its metrics.
 
     Without training, only the metrics are saved.
     """
