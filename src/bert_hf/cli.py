@@ -22,6 +22,7 @@ from typing import get_args
 
 from bert_hf.config.arguments import LaunchArguments
 from bert_hf.config.commands import COMMANDS
+from bert_hf.config.environment import set_environment
 from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine, recipe_main
 from bert_hf.config.short_help import answer, description
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
@@ -30,6 +31,7 @@ from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 @one_line_errors
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `bert-hf` with the words of its command line; return the exit code."""
+    set_environment()
     words = list(sys.argv[1:] if argv is None else argv)
     name = words.pop(0) if words else "--help"
     if name in ("--help", "-h", "help"):
@@ -104,7 +106,6 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
 
     options = ["--config_file", str(machine), *_deepspeed_file(machine)]
     options += ["--num_processes", str(processes)] if processes else []
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     logging.disable(logging.ERROR)  # the failing rank has printed its error: the agent's report would follow it
     try:
         with warnings.catch_warnings(action="ignore"):

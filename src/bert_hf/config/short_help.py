@@ -15,6 +15,7 @@ from typing import Any
 
 from bert_hf.config.arguments import CheckArguments, ConfigArguments, LaunchArguments
 from bert_hf.config.commands import COMMANDS, Command
+from bert_hf.config.environment import set_environment
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
 
@@ -24,7 +25,7 @@ def answer_at_once(module: str) -> None:
     if module != "__main__":
         return
     _look_beside_script_last(sys.argv[0])
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
+    set_environment()
     recipe = Path(sys.argv[0]).stem
     answer(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
 
