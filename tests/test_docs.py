@@ -136,7 +136,7 @@ def write_texts(folder: Path, documents: list[str]) -> None:
         "wikipedia_en/main.jsonl.xz": lzma.compress(rows),
         "wikipedia_en/valid.jsonl.xz": lzma.compress(rows),
         "blimp.jsonl": pair.encode(),
-        "SMSSpamCollection.tsv": labelled.encode(),
+        **dict.fromkeys(("SMSSpamCollection", "SMSSpamCollection.tsv"), labelled.encode()),
         **dict.fromkeys(
             ("comments.csv", "new.csv", "labelled.csv"), ("label,comment\n" + labelled.replace("\t", ",")).encode()
         ),

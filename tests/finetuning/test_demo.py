@@ -99,6 +99,9 @@ def test_the_picture_is_that_of_the_prediction(case):
 def test_without_gradio_one_line_says_how_to_install_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert recipe_main("demo")([str(tmp_path)]) == 2
+    assert "install -c constraints.txt -e '.[demo]'" in capsys.readouterr().err  # in a clone
+    monkeypatch.chdir(tmp_path)
+    assert recipe_main("demo")([str(tmp_path)]) == 2
     assert re.fullmatch(r"error: not installed: gradio; \S*pip install 'bert-hf\[demo\]'\n", capsys.readouterr().err)
 
 

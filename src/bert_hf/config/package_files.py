@@ -15,6 +15,11 @@ CONFIGS = _ROOT / "configs"
 COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
 
 
+def in_clone() -> bool:
+    """Return True where the working directory is a clone, with its Makefile and constraints.txt."""
+    return Path.cwd() == _ROOT and Path("Makefile").is_file()
+
+
 def recipe_main(name: str) -> Callable[[list[str]], int]:
     """Return `main` of a recipe. It is loaded from its file: `evaluate` is also the name of a library."""
     spec: Any = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")

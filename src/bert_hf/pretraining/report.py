@@ -1,12 +1,14 @@
 """Reports on a pre-training run: banner, corpus report, held-out metrics before and after, summary, model card."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.package_files import in_clone
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.report import corpus_findings, short_report
@@ -105,7 +107,8 @@ class PreTrainingReport(TrainerCallback):
             report_heldout("after", after, self.baselines)
             print(trained_line(trainer.state.global_step, trained))
             print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
-            print(f"next: {next_command('demo', self.run.folder)}", flush=True)
+            by_make = in_clone() and self.run.folder == Path("runs/pretrain-default")  # installs the extra, too
+            print("next:", "make demo" if by_make else next_command("demo", self.run.folder), flush=True)
 
 
 def evaluate_only(

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.config.package_files import COMMAND_VARIABLE
+from bert_hf.config.package_files import COMMAND_VARIABLE, in_clone
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock
 from bert_hf.training.preemption import explain_start, handle_signals
@@ -51,7 +51,8 @@ def next_command(name: str, *words: str | Path) -> str:
 def check_installed(extra: str, *packages: str) -> None:
     """Check that the packages of an extra are installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        remedy = f"{program('pip')} install 'bert-hf[{extra}]'"
+        what = f"-c constraints.txt -e '.[{extra}]'" if in_clone() else f"'bert-hf[{extra}]'"
+        remedy = f"{program('pip')} install {what}"
         raise InputError(f"not installed: {', '.join(missing)}", remedy=remedy)
 
 
