@@ -13,7 +13,7 @@ from bert_hf.finetuning.heads.pictures import STYLE
 from bert_hf.finetuning.predict import Predictor, load_predictor
 from bert_hf.finetuning.prediction_files import rounded
 from bert_hf.training.command import check_installed
-from bert_hf.training.run import EXAMPLES
+from bert_hf.training.run import EXAMPLES, recorded
 
 
 def check_demo(demo_args: DemoArguments) -> Iterator[str]:
@@ -27,13 +27,16 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    predictor = load_predictor(where)
+    trained = (recorded(Path(where)) or {}).get("examples", {})  # of a pre-training, whose tokenizer reads more
+    lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
+    predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.demo_columns, predictor.head.length
     name, examples = Path(where).name, Path(where, EXAMPLES)
     rows = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
 
     with gr.Blocks(title=name) as app:
-        gr.Markdown(f"## {name}\n{type(predictor.model).__name__}, at most {length:,} tokens")
+        hint = "Write [MASK] where a word is missing" if predictor.head.name == "fill_mask" else "Type a text"
+        gr.Markdown(f"## {name}\n{hint}. At most {length:,} tokens are read.")
         with gr.Row():
             with gr.Column():
                 texts = rows[0] if rows else [""] * len(columns)
@@ -42,7 +45,7 @@ def make_demo(where: str | Path) -> Any:
                 picture = gr.HTML(css_template=STYLE, container=True, padding=True, min_height=100)
                 line = gr.Textbox(label="as bert-hf predict writes it", max_lines=4)
         if rows:
-            gr.Examples(rows, boxes, label="held out of the training")
+            gr.Examples(rows, boxes, label="Examples, held out of the training")
 
         events = [app.load, *(box.change for box in boxes)]
         how = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}

@@ -45,4 +45,4 @@ def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str
         rows_of_file = [header, *sorted(lines, key=lambda line: line[5], reverse=True)]
         csv.writer(file, lineterminator="\n").writerows(rows_of_file)
     suspected = sum(line[6] == "yes" for line in lines)
-    return f"Mistakes in {', '.join(parts)} rows: {len(lines):,}, {suspected:,} of them suspected label errors"
+    return f"Mistakes in {', '.join(parts)} rows: {len(lines):,}, {suspected:,} of them confident (check their labels)"

@@ -233,12 +233,15 @@ class Task:
         write_durably(folder / f"{part}_predictions.jsonl", "".join(lines))
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
-        """Return the texts of some rows for the demo, of different classes first; [] for a head without one."""
+        """Return the texts of some rows for the demo, of each class in turn; [] for a head without one."""
         if not self.head.demo_columns:
             return []
         rows = self.parts[part]
-        numbers = [*np.unique(self.strata(rows), return_index=True)[1].tolist(), *range(min(most, len(rows)))]
-        return [self.head.demo_texts(rows, number) for number in list(dict.fromkeys(numbers))[:most]]
+        strata = self.strata(rows)
+        rank = np.zeros(len(rows), np.int64)  # of each row within its class
+        for value in np.unique(strata):
+            rank[strata == value] = np.arange(np.sum(strata == value))
+        return [self.head.demo_texts(rows, number) for number in np.argsort(rank, kind="stable")[:most].tolist()]
 
     # ---- identity, card, report
 

@@ -59,17 +59,23 @@ class Card:
 # ---- writing
 
 
+def local_name(folder: Path) -> str:
+    """Return how the card's code names a folder, until it is pushed; never a path of this machine."""
+    return folder.name if folder.is_absolute() else folder.as_posix()
+
+
 def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: dict | None = None) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
     Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
     """
     results = _results(metrics)
+    place = local_name(folder)
     text = ModelCard.from_template(
         _front_matter(card, results),
         template_path=str(_TEMPLATE),
         card=card,
-        usage=card.usage(folder.name) if card.usage else _pipeline(card, folder.name),
+        usage=card.usage(place) if card.usage else _pipeline(card, place),
         results=_table(results),
         pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
         settings=_settings(identity or {}),

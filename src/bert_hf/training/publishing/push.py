@@ -8,6 +8,7 @@ import huggingface_hub
 from huggingface_hub import CommitOperationAdd
 
 from bert_hf.errors import InputError, first_line
+from bert_hf.training.publishing.card import local_name
 
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 
@@ -25,7 +26,7 @@ def push(
         if revision and revision != "main" and not revision.startswith("refs/"):
             huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
 
-        card = (folder / "README.md").read_text(encoding="utf-8").replace(f'"{folder.name}"', f'"{full_id}"')
+        card = (folder / "README.md").read_text(encoding="utf-8").replace(f'"{local_name(folder)}"', f'"{full_id}"')
         files = {name: folder / name for name in names} | {"README.md": card.encode()}
         operations = [CommitOperationAdd(name, content) for name, content in files.items()]
         return str(
