@@ -23,8 +23,9 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.multiple_choice import MultipleChoiceHead, encode_choices
 from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
-from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.run import start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from bert_hf.finetuning.trainer import FineTuner
 from bert_hf.training.output_folder import release_lock
 
 
@@ -259,7 +260,7 @@ def fine_tuned(rows, output, **options):
     task = MultipleChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
     run = start_finetuning(task, args, model, about)
-    trainer = make_trainer(task, args, model, task.collator(), run)
+    trainer = FineTuner(model, args, task=task, facts={"identity": run.identity})
     train_and_finish(trainer, run)
     release_lock()
     return trainer

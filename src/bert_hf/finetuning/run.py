@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -144,13 +144,6 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
 
 
 # ---- train
-
-
-def make_trainer(
-    task: Task, args: FineTuningArguments, model: PreTrainedModel, collator: Callable, run: Run
-) -> FineTuner:
-    """Return the trainer of a run that `start_finetuning` has started."""
-    return FineTuner(model, args, task=task, data_collator=collator, facts={"identity": run.identity})
 
 
 def train_and_finish(trainer: FineTuner, run: Run) -> None:
