@@ -85,15 +85,11 @@ class Task:
         return kind(tokenizer, vars(task_args))
 
     def _compare_head(self, config: Any) -> str:
-        """Return `new_head`; classes of the same names as the checkpoint's take its order."""
+        """Return `new_head`."""
         where = self.task_args.model_name_or_path
         if self.task_args.from_scratch or (config is None and where is None):
             return "from scratch"
-        config = config or config_of_checkpoint(str(where))
-        new_head = self.head.mismatch(config)
-        if not new_head:
-            self.head.use_order_of(config)
-        return new_head
+        return self.head.take_layers(config or config_of_checkpoint(str(where)))
 
     # ---- rows
 
