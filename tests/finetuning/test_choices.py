@@ -21,11 +21,10 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.multiple_choice import MultipleChoiceHead, encode_choices
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
 from bert_hf.finetuning.run import start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
-from bert_hf.finetuning.trainer import FineTuner
+from bert_hf.finetuning.trainer import FineTuner, load_task_model
 from bert_hf.training.output_folder import release_lock
 
 

@@ -15,8 +15,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.trainer import FineTuner, resolve_defaults
+from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults
 from bert_hf.training import output_folder
 
 

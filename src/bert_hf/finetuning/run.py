@@ -17,9 +17,8 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
+from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults, selection_metric
 from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import kept_weights, weights_checksum
