@@ -99,11 +99,7 @@ class Cell:
 
 
 class Study:
-    """A study and its output folder.
-
-    Args:
-        recipe_argv: options that every cell's recipe gets.
-    """
+    """A study and its output folder; every cell's recipe gets the options `recipe_argv`."""
 
     def __init__(self, study_args: StudyArguments, recipe_argv: list[str]):
         names = sorted(path.stem for path in RECIPES.glob("finetune_*.py"))

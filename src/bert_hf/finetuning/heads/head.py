@@ -31,13 +31,9 @@ Rows = Any  # a container of rows of one head: `LabelledTexts`, `TaggedSentences
 
 
 class Features(NamedTuple):
-    """Rows as features, one per row, in order; a head may return more, to get back to the rows.
+    """Rows as features, one per row, in order; a head may return more, to get back to the rows."""
 
-    Attributes:
-        features: `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known.
-    """
-
-    features: datasets.Dataset
+    features: datasets.Dataset  # `input_ids`, not padded, further inputs, `length` in tokens, and `labels` if known
 
 
 class Head(ABC):

@@ -21,10 +21,8 @@ class QuestionAnsweringHead(Head):
     """The answer to a question in its context, or none.
 
     The loss of a window is the sum of the cross entropies of start and end, each a choice among its tokens; a window
-    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`.
-
-    Attributes:
-        threshold: of the null odds; None: every question has an answer.
+    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`;
+    without a threshold every question has one.
     """
 
     name = "question_answering"
@@ -84,7 +82,7 @@ class QuestionAnsweringHead(Head):
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
-        return tuple(best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30)))
+        return best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30))
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""

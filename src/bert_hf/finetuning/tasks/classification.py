@@ -66,7 +66,7 @@ class ClassificationTask(Task):
         return made
 
     def _compare_head(self, config: Any) -> str:
-        """Return `new_head`. A benchmark's F1 is of its second class, which has to be the checkpoint's second, too."""
+        """Return why the head is new. A benchmark's F1 is of its second class: it has to be the checkpoint's, too."""
         labels = self.head.labels
         new_head = super()._compare_head(config)
         known = TASKS.get(self.task_args.task or "")
