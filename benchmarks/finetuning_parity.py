@@ -36,12 +36,11 @@ from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.heads.head import compute_metrics
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
-from bert_hf.finetuning.trainer import FineTuner
+from bert_hf.finetuning.trainer import FineTuner, load_task_model
 
 STOCK, LONGEST = "stock, padded to one length", "stock, padded to the batch"
 OURS = "ours"

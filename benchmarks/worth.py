@@ -41,10 +41,9 @@ from bert_hf.config.parser import parse
 from bert_hf.console import format_table
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.metrics.classification import classification_metrics
-from bert_hf.finetuning.rows.fold_files import make_folds, read_rows_to_split, write_folds
 from bert_hf.finetuning.rows.known_tasks import order_labels
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.splits import row_strata, split_rows
+from bert_hf.finetuning.rows.splits import make_folds, read_rows_to_split, row_strata, split_rows, write_folds
 
 METRICS = ("f1", "accuracy")
 NAMES = {

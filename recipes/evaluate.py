@@ -20,7 +20,7 @@ from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.metrics.classification import metric_title
-from bert_hf.finetuning.prediction_files import check_files, load, read_inputs, rows_of
+from bert_hf.finetuning.predict import check_files, load, read_inputs, rows_of
 
 
 @one_line_errors

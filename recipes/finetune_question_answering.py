@@ -14,9 +14,9 @@ from bert_hf.config.short_help import answer_at_once
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.run import make_trainer, parse_finetuning, start_finetuning, train_and_finish
+from bert_hf.finetuning.run import parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
+from bert_hf.finetuning.trainer import FineTuner, load_task_model
 from bert_hf.training.command import command
 
 
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
     # 5. Trainer: trains, keeps the best weights by the validation questions, writes the predictions
-    trainer = make_trainer(task, args, model, collator, run)
+    trainer = FineTuner(model, args, task=task, data_collator=collator, facts={"identity": run.identity})
     train_and_finish(trainer, run)
     return 0
 

@@ -15,7 +15,7 @@ from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.prediction_files import check_prediction, load, read_inputs, write_predictions
+from bert_hf.finetuning.predict import check_prediction, load, read_inputs, write_predictions
 
 
 @one_line_errors

@@ -17,8 +17,8 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.rows.fold_files import make_folds, read_rows_to_split, read_to_split, write_folds
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.rows.splits import make_folds, read_rows_to_split, read_to_split, write_folds
 
 
 @one_line_errors

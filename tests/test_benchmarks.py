@@ -23,7 +23,7 @@ from tiny import PIECES, save_tiny_bert, tiny_config
 
 from bert_hf.analysis import study
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
-from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.trainer import load_task_model
 
 
 @pytest.fixture(scope="module")

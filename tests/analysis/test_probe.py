@@ -13,7 +13,7 @@ from transformers import BertForPreTraining as StockBert
 from transformers import BertModel
 
 from bert_hf import BertForPreTraining
-from bert_hf.analysis.grammar import mask_each_position, minimal_pairs, pseudo_log_likelihoods, read_minimal_pairs
+from bert_hf.analysis.probe import mask_each_position, minimal_pairs, pseudo_log_likelihoods, read_minimal_pairs
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 

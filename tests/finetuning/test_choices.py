@@ -20,11 +20,11 @@ from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.heads.multiple_choice import ChoiceCollator, MultipleChoiceHead, encode_choices
-from bert_hf.finetuning.network import load_task_model
+from bert_hf.finetuning.heads.multiple_choice import MultipleChoiceHead, encode_choices
 from bert_hf.finetuning.rows.choices import ChoiceRow, choice_row
-from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.run import start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from bert_hf.finetuning.trainer import FineTuner, load_task_model
 from bert_hf.training.output_folder import release_lock
 
 
@@ -170,7 +170,7 @@ def test_only_the_context_is_cut_and_a_choice_that_alone_is_too_long(words):
 def test_the_collator_equals_transformers_and_needs_no_labels(words):
     features = encode_choices([choice_row(Row(row, "")) for row in ROWS], words, 128)
     rows = [{name: value for name, value in row.items() if name != "length"} for row in features]
-    ours = ChoiceCollator(words)([dict(row) for row in rows])
+    ours = MultipleChoiceHead(words).collator()([dict(row) for row in rows])
     stock = DataCollatorForMultipleChoice(words)([dict(row) for row in rows])
     assert ours.pop("choices").tolist() == [4] * 10
     assert ours.keys() == stock.keys()
@@ -179,7 +179,7 @@ def test_the_collator_equals_transformers_and_needs_no_labels(words):
 
     unlabelled = encode_choices([choice_row(Row({**row, "label": -1}, "")) for row in ROWS], words, 128)
     assert "labels" not in unlabelled.column_names
-    assert "labels" not in ChoiceCollator(words)(list(unlabelled.remove_columns("length")))
+    assert "labels" not in MultipleChoiceHead(words).collator()(list(unlabelled.remove_columns("length")))
 
 
 # ---- the task
@@ -259,7 +259,7 @@ def fine_tuned(rows, output, **options):
     task = MultipleChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
     run = start_finetuning(task, args, model, about)
-    trainer = make_trainer(task, args, model, task.collator(), run)
+    trainer = FineTuner(model, args, task=task, facts={"identity": run.identity})
     train_and_finish(trainer, run)
     release_lock()
     return trainer

@@ -15,8 +15,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.network import load_task_model
-from bert_hf.finetuning.trainer import resolve_defaults
+from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults
 from bert_hf.training import output_folder
 
 
@@ -192,7 +191,7 @@ def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
         begun = run.start_finetuning(task, args, model, about)
         before = copy.copy(begun)
         if not begun.finished:
-            run.train_and_finish(run.make_trainer(task, args, model, task.collator(), begun), begun)
+            run.train_and_finish(FineTuner(model, args, task=task, facts={"identity": begun.identity}), begun)
     finally:
         output_folder.release_lock()
     return before

@@ -11,12 +11,12 @@ from tiny import tiny_config, tiny_tokenizer
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments, TaskArguments, TokenClassificationArguments
 from bert_hf.data.text.tables import Row
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.predict import load_predictor
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
+from bert_hf.finetuning.trainer import load_task_model
 
 TEXTS = [{"text": f"w{number} w1", "label": "ab"[number % 2]} for number in range(20)]
 WORDS = [{"tokens": ["w1", "w2"], "ner_tags": ["B-x", "O"]} for _ in range(20)]

@@ -5,9 +5,10 @@ import pytest
 from tiny import tiny_tokenizer
 from tokenizers import processors
 
-from bert_hf.finetuning.features.context_windows import WindowCollator, make_windows
+from bert_hf.finetuning.features.context_windows import make_windows
 from bert_hf.finetuning.features.long_texts import encode_texts
 from bert_hf.finetuning.heads.multiple_choice import encode_choices
+from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
 from bert_hf.finetuning.rows.choices import ChoiceRow
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
@@ -49,7 +50,7 @@ def test_windows_of_contexts(tokenizer):
     )
     windows = make_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
     assert windows.features["input_ids"][:] == stock["input_ids"]
-    batch = WindowCollator(tokenizer)(windows.features.to_list())
+    batch = QuestionAnsweringHead(tokenizer).collator()(windows.features.to_list())
     assert not batch["token_type_ids"].any()
     context = windows.contexts[0].ids
     for window, shift in enumerate(windows.shift):

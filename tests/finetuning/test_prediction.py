@@ -19,10 +19,16 @@ from tiny import save_random
 from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning import prediction_files
+from bert_hf.finetuning import predict as prediction
 from bert_hf.finetuning.heads.classification import ClassificationHead
-from bert_hf.finetuning.predict import load_predictor, predict
-from bert_hf.finetuning.prediction_files import check_prediction, load, predicted_rows, write_predictions
+from bert_hf.finetuning.predict import (
+    check_prediction,
+    load,
+    load_predictor,
+    predict,
+    predicted_rows,
+    write_predictions,
+)
 
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(f"w{RNG.integers(60)}" for _ in range(RNG.integers(1, 40))) for _ in range(30)]
@@ -205,7 +211,7 @@ def test_a_taken_name_is_refused(tmp_path):
 
 
 def test_rows_in_python_form_the_documents_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(prediction_files, "WINDOW", 8)  # sentences have neighbours in the windows beside theirs, too
+    monkeypatch.setattr(prediction, "WINDOW", 8)  # sentences have neighbours in the windows beside theirs, too
     save_random(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": True})
     rows = [{"tokens": text.split()[:4], "document_id": number // 3} for number, text in enumerate(TEXTS)]
     for given in (rows, [{"tokens": row["tokens"]} for row in rows]):
@@ -249,7 +255,7 @@ def broken_after(windows: int, patch: pytest.MonkeyPatch, action: Callable) -> N
     """Reads four rows at a time, and calls `action` in place of a window's prediction."""
     calls = itertools.count()
     decode = ClassificationHead.decode
-    patch.setattr(prediction_files, "WINDOW", 4)
+    patch.setattr(prediction, "WINDOW", 4)
     patch.setattr(ClassificationHead, "decode", lambda *args: action() if next(calls) == windows else decode(*args))
 
 
@@ -263,7 +269,7 @@ def killed(folder, source, output) -> None:
 def test_a_table_is_opened_twice_and_read_once(tmp_path, monkeypatch, columns):
     """The first opening tells the kind of the file."""
     save_random(tmp_path / "model", num_labels=3)
-    monkeypatch.setattr(prediction_files, "WINDOW", 4)
+    monkeypatch.setattr(prediction, "WINDOW", 4)
     opened = []
     stock_open = builtins.open
 
@@ -281,7 +287,7 @@ def test_a_table_is_opened_twice_and_read_once(tmp_path, monkeypatch, columns):
 
 @pytest.mark.parametrize("context", [False, True])
 def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
-    monkeypatch.setattr(prediction_files, "WINDOW", 8)
+    monkeypatch.setattr(prediction, "WINDOW", 8)
     save_random(tmp_path / "model", "TokenClassification", num_labels=4, trained_on={"document_context": context})
     predictor = load_predictor(tmp_path / "model")
     ahead, written = 0, 0
@@ -301,7 +307,7 @@ def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
 @pytest.mark.parametrize("window", [1, 2, 4096])
 def test_columns_that_only_later_rows_have(tmp_path, monkeypatch, window):
     save_random(tmp_path / "model", num_labels=3)
-    monkeypatch.setattr(prediction_files, "WINDOW", window)
+    monkeypatch.setattr(prediction, "WINDOW", window)
     rows = [{"text": "w1"}, {"text": 'a "b",\nc'}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5, "by": "x"}]
     source = as_lines(tmp_path / "rows.jsonl", rows)
     assert write(tmp_path / "model", [source], tmp_path / "out.csv") == 4

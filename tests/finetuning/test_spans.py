@@ -16,10 +16,10 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.features.answer_spans import best_spans, decode, write_predictions
 from bert_hf.finetuning.features.context_windows import (
     ContextTokens,
-    WindowCollator,
     answer_tokens,
     make_windows,
 )
+from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.rows.questions import Answer, Question
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask
 
@@ -67,7 +67,7 @@ def test_windows_literally(tokenizer):
 
 def test_a_batch_literally(tokenizer):
     windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, 16, 2)
-    batch = WindowCollator(tokenizer)(list(windows.features))
+    batch = QuestionAnsweringHead(tokenizer).collator()(list(windows.features))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
         "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
@@ -162,7 +162,7 @@ def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     found = []
     rows = list(windows.features)
     for begin in range(0, len(windows), 3):
-        batch = WindowCollator(TINY)(rows[begin : begin + 3])
+        batch = QuestionAnsweringHead(TINY).collator()(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
         found.append(best_spans(*logits, batch["ranges"], n_best, max_answer_length))
@@ -277,7 +277,8 @@ def gold_answers(questions, tokenizer, shape):
     windows = make_windows(questions, tokenizer, *shape)
     found = []
     for begin in range(0, len(windows), 64):
-        batch = WindowCollator(TINY)(list(windows.features.select(range(begin, min(begin + 64, len(windows))))))
+        own = windows.features.select(range(begin, min(begin + 64, len(windows))))
+        batch = QuestionAnsweringHead(TINY).collator()(list(own))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):
             logits[0, row, first] = logits[1, row, last] = 5.0

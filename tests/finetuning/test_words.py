@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
+from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
@@ -16,6 +17,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Splits a word of letters into as many pieces
 LETTER_PIECES = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS + DIGITS), *",.!-", *DIGITS]
 LETTER_TOKENIZER = BertTokenizer(vocab={piece: i for i, piece in enumerate(LETTER_PIECES)})
+TEMPLATE = InputTemplate(LETTER_TOKENIZER)
 
 
 def pieces_of(counts: list[list[int]]) -> WordPieces:
@@ -81,7 +83,7 @@ def test_windows_of_any_sentences(counts, longest, data):
     assert all(len(set(group[first:last].tolist())) == 1 for first, last in spans(windows))
 
     # Each word with pieces is in its window, at its place, and no other window of its sentence gives it more context
-    places = windows.position_of_word(starts)
+    places = windows.position_of_word(pieces, TEMPLATE)
     owners = {w: set(sentence_of_word[windows.window_of_word == w].tolist()) for w in range(len(windows))}
     assert all(len(found) == 1 for found in owners.values())  # and every window predicts something
     for word in range(total):
@@ -117,9 +119,10 @@ def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, lo
 
 
 def test_no_words_at_all():
-    windows = make_windows(pieces_of([[0, 0], []]), 4)
+    pieces = pieces_of([[0, 0], []])
+    windows = make_windows(pieces, 4)
     assert len(windows) == 0
-    assert windows.position_of_word(np.zeros(3, np.int64)).tolist() == [-1, -1]
+    assert windows.position_of_word(pieces, TEMPLATE).tolist() == [-1, -1]
 
 
 # ---- the task

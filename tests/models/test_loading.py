@@ -25,9 +25,9 @@ from transformers import BertForPreTraining as StockBert
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks.classification import ClassificationTask
+from bert_hf.finetuning.trainer import load_task_model
 from bert_hf.models import loading
 from bert_hf.models.loading import (
     config_from_json,

@@ -84,9 +84,6 @@ class Model:
     from_scratch: bool = False
     argv: tuple[str, ...] = ()
 
-    def path_of(self, fold: int) -> str:
-        return self.path.replace("{fold}", str(fold))
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -102,11 +99,7 @@ class Cell:
 
 
 class Study:
-    """A study and its output folder.
-
-    Args:
-        recipe_argv: options that every cell's recipe gets.
-    """
+    """A study and its output folder; every cell's recipe gets the options `recipe_argv`."""
 
     def __init__(self, study_args: StudyArguments, recipe_argv: list[str]):
         names = sorted(path.stem for path in RECIPES.glob("finetune_*.py"))
@@ -239,7 +232,7 @@ class Study:
             argv = [*self._class_names, *argv, *_NO_SELECTION]  # the last value of an option counts
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
-        argv += ["--model_name_or_path", cell.model.path_of(cell.fold)]
+        argv += ["--model_name_or_path", cell.model.path.replace("{fold}", str(cell.fold))]
         return [*argv, "--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
 
     @functools.cached_property

@@ -10,8 +10,7 @@ from bert_hf.config.checkpoint_arguments import DemoArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.pictures import STYLE
-from bert_hf.finetuning.predict import Predictor, load_predictor
-from bert_hf.finetuning.prediction_files import rounded
+from bert_hf.finetuning.predict import Predictor, load_predictor, rounded
 from bert_hf.training.command import check_installed
 from bert_hf.training.run import EXAMPLES, recorded
 

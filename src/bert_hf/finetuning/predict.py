@@ -1,9 +1,14 @@
 """Predicts with a finished model: labels, numbers, answers, labels of words, choices, or words for [MASK].
 
-Features are made by the head, as in training, at the length that the model was trained at.
+Features are made by the head, as in training, at the length that the model was trained at. Files are read and written
+in bounded memory; the output is a temporary file until it is whole: the same command begins again.
 """
 
-from collections.abc import Iterable, Sequence
+import csv
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +16,20 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorArguments
+from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.config.hardware import cpu_threads
+from bert_hf.console import logger, progress, shorten_list
+from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.errors import InputError
 from bert_hf.finetuning.heads import head_of
-from bert_hf.finetuning.heads.head import Head, compute_further, compute_metrics, run_network
+from bert_hf.finetuning.heads.head import Head, compute_further, compute_metrics, rows_of_files, run_network
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
+
+WINDOW = 4_096  # rows that are sorted by length and predicted together
+_RENAMED = {"label": "prediction", "labels": "predictions"}  # columns that are added where the rows have one already
 
 
 @dataclass
@@ -144,3 +157,146 @@ def _values(text: Any) -> dict[str, Any]:
     if isinstance(text, tuple):
         return dict(zip(("text", "text_pair"), text, strict=True))
     return {"tokens" if isinstance(text, list) else "text": text}
+
+
+# ---- files: options
+
+
+def check_files(args: PredictorArguments) -> Iterator[str]:
+    """Check that the files exist."""
+    yield f"files: {shorten_list(expand(args.test_file or [], folders=True))}"
+
+
+def load(args: PredictorArguments) -> Predictor:
+    """Load the model, with the options that replace what its training recorded."""
+    names = ("text_column", "text_pair_column", "label_column", "class_names", "long_texts", "separator", "bf16")
+    return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
+
+
+def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
+    """Check the names of files before a model is loaded."""
+    yield from check_files(prediction_args)
+    output = Path(str(prediction_args.output))
+    if output.suffix not in _WRITERS:
+        raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
+    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [], folders=True)):
+        raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
+    yield check_writable(str(output.parent))
+
+
+def rows_of(predictor: Predictor, args: PredictorArguments) -> Iterator[Row]:
+    """Yield the rows of the files, as the model's head reads them."""
+    return rows_of_files(predictor.head, args.test_file or [], args.encoding)
+
+
+def read_inputs(args: PredictorArguments) -> Iterator[str]:
+    """Load the model and read all rows, as the command does at its start; for `--check`."""
+    predictor = load(args)
+    yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
+    yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
+
+
+# ---- files: predictions, in windows
+
+
+def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
+    """Yield windows of rows with their predictions, all columns of the rows first."""
+    context = predictor.head.length if predictor.head.option("document_context") else 0  # rows of each side
+    for window, place in _with_context(_windows(rows), context):
+        own = window[place]
+        added = predictor(window)[place]
+        names = _names(added[0], own)
+        yield [
+            row.values | {names[name]: rounded(value) for name, value in columns.items()}
+            for row, columns in zip(own, added, strict=True)
+        ]
+    if empty := predictor.head.empty_rows:
+        logger.info(f"! {empty:,} rows have no text; their predictions are meaningless")
+
+
+def _names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
+    """Return the name in the output of each column that is added."""
+    columns = {name for row in rows for name in row.values}
+    names = {name: _RENAMED.get(name, name) if name in columns else name for name in added}
+    if taken := columns & set(names.values()):
+        raise rows[0].header_error(f"the rows have a column {min(taken)!r} already", "rename it")
+    return names
+
+
+def rounded(value: Any) -> Any:
+    """Return numbers with the seven digits of float32."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return {name: rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _windows(rows: Iterable) -> Iterator[list]:
+    iterator = iter(rows)
+    while window := list(itertools.islice(iterator, WINDOW)):
+        yield window
+
+
+def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list, slice]]:
+    """Yield each window with up to `context` rows before and after it, and its place among them."""
+    before: list = []
+    for window, following in itertools.pairwise(itertools.chain(windows, [[]])):
+        yield [*before, *window, *following[:context]], slice(len(before), len(before) + len(window))
+        before = window[max(0, len(window) - context) :]
+
+
+# ---- files: output
+
+
+def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
+    count = 0
+    with open(path, "w", encoding="utf-8") as file:
+        for window in windows:
+            file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in window)
+            count += len(window)
+    return count
+
+
+def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
+    """Write a table by way of JSON lines: only the last row may tell all columns."""
+    lines = path.with_suffix(".lines")
+    count = _write_lines(lines, windows)
+    names = dict.fromkeys(name for row in _read_lines(lines) for name in row)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in _read_lines(lines))
+    return count
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with open(path, encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {
+    ".jsonl": _write_lines,
+    ".csv": _write_csv,
+}
+
+
+def write_predictions(predictor: Predictor, prediction_args: PredictionArguments) -> int:
+    """Write the rows with their predictions; return their number. An output that was there is replaced at the end."""
+    output = Path(str(prediction_args.output))
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    files, encoding = prediction_args.test_file or [], prediction_args.encoding
+    rows = rows_of_files(predictor.head, files, encoding, class_names=False)  # the columns stay as they are
+    rows = progress(rows, "predicting", "rows")
+    try:
+        count = _WRITERS[output.suffix](temporary, predicted_rows(predictor, rows))
+        flush_to_disk(temporary)
+        os.replace(temporary, output)
+    finally:
+        temporary.unlink(missing_ok=True)
+        temporary.with_suffix(".lines").unlink(missing_ok=True)
+    return count

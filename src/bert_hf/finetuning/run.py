@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -17,9 +17,8 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
-from bert_hf.finetuning.network import load_task_model
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.finetuning.trainer import FineTuner, resolve_defaults, selection_metric
+from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults, selection_metric
 from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import kept_weights, weights_checksum
@@ -144,13 +143,6 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
 
 
 # ---- train
-
-
-def make_trainer(
-    task: Task, args: FineTuningArguments, model: PreTrainedModel, collator: Callable, run: Run
-) -> FineTuner:
-    """Return the trainer of a run that `start_finetuning` has started."""
-    return FineTuner(model, args, task=task, data_collator=collator, facts={"identity": run.identity})
 
 
 def train_and_finish(trainer: FineTuner, run: Run) -> None:

@@ -1,1 +1,1 @@
-"""Decisions by labelled rows: thresholds, baselines, error analysis."""
+"""Decisions by labelled rows: thresholds, baselines, drift."""

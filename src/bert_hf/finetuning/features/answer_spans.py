@@ -24,23 +24,10 @@ from bert_hf.finetuning.rows.questions import Question
 # ---- one window, on the device
 
 
-class WindowSpans(NamedTuple):
-    """The K best spans of each of B windows, best first, and the logits of [CLS], which mean "no answer".
-
-    Where a window has fewer than K spans, the rest of `start_logits` is -inf.
-    """
-
-    starts: Tensor  # (B, K) positions in the window
-    ends: Tensor  # (B, K)
-    start_logits: Tensor  # (B, K)
-    end_logits: Tensor  # (B, K)
-    null_logits: Tensor  # (B, 2) start and end
-
-
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, ranges: Tensor, n_best: int = 20, max_answer_length: int = 30
-) -> WindowSpans:
-    """Return the `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
+) -> tuple[Tensor, ...]:
+    """Return the K = `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
     All spans that are predicted in the window are compared. The usual shortcut, the best starts with the best ends,
     may miss the best span.
@@ -48,6 +35,10 @@ def best_spans(
     Args:
         start_logits, end_logits: (B, L).
         ranges: (B, 6), see `context_windows.Windows`.
+
+    Returns:
+        (B, K) starts and ends (positions in the window), start logits (-inf where a window has fewer spans) and end
+        logits, best first; and (B, 2) the logits of [CLS], which mean "no answer".
     """
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
     start_logits, end_logits = start_logits.float(), end_logits.float()
@@ -68,7 +59,7 @@ def best_spans(
     ends = (starts + chosen % max_answer_length).where(is_span, 0)
     start_logits = start_logits.gather(1, starts).where(is_span, -math.inf)
     end_logits = end_logits.gather(1, ends).where(is_span, 0.0)
-    return WindowSpans(starts, ends, start_logits, end_logits, null_logits)
+    return starts, ends, start_logits, end_logits, null_logits
 
 
 def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
@@ -150,7 +141,7 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
     """Yield the prediction of each question, in order.
 
     Args:
-        found: the fields of `WindowSpans` over all windows, in their order.
+        found: what `best_spans` returns, over all windows, in their order.
         n_best: spans that are kept of a question, at most.
 
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.

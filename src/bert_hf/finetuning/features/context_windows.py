@@ -14,17 +14,14 @@ A span that several windows hold is predicted in the one where it has most conte
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import pyarrow as pa
-import torch
 from datasets.table import InMemoryTable
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.examples.collator import pad_rows
 from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.questions import Question
@@ -164,31 +161,4 @@ def _windows_of(
             "labels": labels,
             "ranges": [edge - shift for one in with_none[window : window + 3] for edge in one or (shift, shift)],
             "shift": shift,
-        }
-
-
-# ---- batches
-
-
-class WindowCollator:
-    """Pads windows to the longest of the batch.
-
-    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
-    and last token of the answer, where the rows have them; `ranges` (B, 6), see `Windows`.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
-
-    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
-        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-        positions = torch.arange(int(lengths.max()))
-
-        labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
-        return {
-            "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, self.tokenizer.pad_token_id)),
-            "attention_mask": (positions < lengths[:, None]).long(),  # (B, L)
-            "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
-            **labels,
-            "ranges": torch.as_tensor([row["ranges"] for row in rows]),
         }

@@ -23,17 +23,11 @@ OVERLAP = 0.25  # share of a window that is also in the next one, so that no sen
 
 
 class EncodedTexts(NamedTuple):
-    """Texts, or pairs of texts, as inputs of the network: one per row, or several if long texts are read in windows.
+    """Texts, or pairs of texts, as inputs of the network: one per row, or several of a text read in windows."""
 
-    Attributes:
-        features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
-        row_of_feature: (features,) the row of each input, in ascending order.
-        note: how many rows are too long for one input, and what became of them; "" where none is.
-    """
-
-    features: datasets.Dataset
-    row_of_feature: np.ndarray
-    note: str
+    features: datasets.Dataset  # `input_ids` and `token_type_ids`, not padded; `labels`, if any; `length` (tokens)
+    row_of_feature: np.ndarray  # (features,) the row of each input, in ascending order
+    note: str  # how many rows are too long for one input, and what became of them; "" where none is
 
 
 def encode_texts(

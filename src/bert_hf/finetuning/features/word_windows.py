@@ -86,16 +86,12 @@ class Windows:
         spans = zip(pieces.starts[self.start], pieces.starts[self.end], strict=True)
         return [template.join(pieces.ids[begin:end].tolist()).input_ids for begin, end in spans]
 
-    def position_of_word(self, starts: np.ndarray, first: int = 1) -> np.ndarray:
-        """Return (words,) the place of a word's first piece in its window; -1: no pieces.
-
-        Args:
-            starts: of `WordPieces`.
-            first: the place of a window's first piece, after [CLS].
-        """
+    def position_of_word(self, pieces: WordPieces, template: InputTemplate) -> np.ndarray:
+        """Return (words,) the place of a word's first piece in its window; -1: no pieces."""
+        [first] = template.join([]).starts  # after [CLS]
         inside = self.window_of_word >= 0
-        begin = starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
-        return np.where(inside, starts[:-1] - begin + first, -1)
+        begin = pieces.starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
+        return np.where(inside, pieces.starts[:-1] - begin + first, -1)
 
 
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:

@@ -50,18 +50,7 @@ from bert_hf.finetuning.rows.labelled_texts import (
 class ClassificationHead(Head):
     """One layer on the output of the pooler; see the module.
 
-    Attributes:
-        problem_type: as in transformers; None until the training rows decide.
-        columns_read: the columns that are read, as the first rows decided.
-        columns_without_header: names of the columns of the training file, if it has no header; a file to predict may
-            have none either.
-        whole_files: a text file is one row, not each of its lines: as in the folders of the training.
-        class_weights: (C,) weights of the classes in the training loss; None: all are equal.
-        benchmark_metrics: names of the metrics that the task's benchmark reports; the first decides.
-        typical: mean and deviation of measures of the training rows (`decisions/drift.py`), which are recorded.
-        threshold: of the probability of class 1 of two; of several labels one for each.
-        label_scale: mean and deviation of the numbers, while the network predicts standardized ones, as in a training;
-            None: it predicts the numbers themselves.
+    The threshold is of the probability of class 1 of two; of several labels there is one for each.
     """
 
     name = "classification"
@@ -72,14 +61,15 @@ class ClassificationHead(Head):
     pipeline_tag = "text-classification"
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
-        self.problem_type: str | None = None
-        self.columns_read: Columns | None = None
-        self.class_weights: Tensor | None = None
-        self.benchmark_metrics: tuple[str, ...] = ()
-        self.typical: dict[str, tuple[float, float]] = {}
+        self.problem_type: str | None = None  # as in transformers; None until the training rows decide
+        self.columns_read: Columns | None = None  # as the first rows decided
+        self.class_weights: Tensor | None = None  # (C,) in the training loss; None: all are equal
+        self.benchmark_metrics: tuple[str, ...] = ()  # that the task's benchmark reports; the first decides
+        self.typical: dict[str, tuple[float, float]] = {}  # measures of the training rows (`decisions/drift.py`)
+        # Mean and deviation of the numbers while the network predicts standardized ones, as in a training
         self.label_scale: tuple[float, float] | None = None
-        self.whole_files = False
-        self.columns_without_header: tuple[str, ...] = ()
+        self.whole_files = False  # a text file is one row, as in the folders of the training, not each of its lines
+        self.columns_without_header: tuple[str, ...] = ()  # of the training file; one to predict may have none either
         self._names: tuple[str, ...] = ()  # columns of the first file, whose header a later one may lack
         super().__init__(tokenizer, given, config)
         if self.is_new:
@@ -355,14 +345,8 @@ class ClassificationHead(Head):
         }
         if self.several_labels:
             options |= {"label_separator": self.option("label_separator"), "label_columns": list(columns.labels)}
-        if self.whole_files:
-            options["whole_files"] = True
-        if self.columns_without_header:
-            options["columns_without_header"] = self.columns_without_header
-        if self.typical:
-            options["typical"] = self.typical
-        if self.label_scale:
-            options["label_scale"] = list(self.label_scale)
+        names = ("whole_files", "columns_without_header", "typical", "label_scale")
+        options |= {name: value for name in names if (value := getattr(self, name))}
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
 
     def restore(self, config: Any) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import datasets
 import numpy as np
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -11,7 +10,8 @@ from transformers import AutoModelForMaskedLM
 
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
+from bert_hf.finetuning.features.long_texts import EncodedTexts, encode_texts
+from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
 
@@ -43,10 +43,8 @@ class FillMaskHead(Head):
 
     # ---- features
 
-    def encode(self, rows: LabelledTexts) -> Features:
-        encoded: Any = self.tokenizer(rows.texts, truncation=True, max_length=self.length, verbose=False)
-        columns = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
-        return Features(datasets.Dataset.from_dict({**columns, "length": list(map(len, encoded["input_ids"]))}))
+    def encode(self, rows: LabelledTexts) -> EncodedTexts:
+        return encode_texts(rows, None, self.tokenizer, self.length)
 
     # ---- predictions
 
@@ -63,7 +61,7 @@ class FillMaskHead(Head):
         scores, ids = outputs.float().softmax(-1).topk(min(_WORDS, outputs.shape[-1]))
         return tuple(pad_sequence(each.split(counts), True, _NONE) for each in (ids, scores))
 
-    def decode(self, rows: LabelledTexts, encoded: Features, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
+    def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (masks, W) ids and probabilities of each text."""
         ids, scores = kept
         masks = ids[..., 0] != _NONE

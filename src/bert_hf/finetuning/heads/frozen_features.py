@@ -127,7 +127,7 @@ def word_features(
     words = np.flatnonzero(windows.window_of_word >= 0)
     words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
     template = InputTemplate(tokenizer)
-    positions = windows.position_of_word(pieces.starts, *template.join([]).starts)
+    positions = windows.position_of_word(pieces, template)
     ids = windows.inputs(pieces, template)
     pad = cast(int, tokenizer.pad_token_id)
     features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
@@ -165,7 +165,7 @@ class FrozenFeaturesHead(TokenClassificationHead):
         super().__init__(tokenizer, given, config)
         self._states: dict[int, Tensor] = {}  # of the words of each `encode`, see `word_features`
 
-    def mismatch(self, config: Any) -> str:
+    def take_layers(self, config: Any) -> str:
         return "a BiLSTM is always trained from the beginning"
 
     def attach(self, network: Any) -> None:

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.precision import inference_autocast
@@ -30,13 +31,9 @@ Rows = Any  # a container of rows of one head: `LabelledTexts`, `TaggedSentences
 
 
 class Features(NamedTuple):
-    """Rows as features, one per row, in order; a head may return more, to get back to the rows.
+    """Rows as features, one per row, in order; a head may return more, to get back to the rows."""
 
-    Attributes:
-        features: `input_ids`, not padded, further inputs of the network, `length` in tokens, and `labels` if known.
-    """
-
-    features: datasets.Dataset
+    features: datasets.Dataset  # `input_ids`, not padded, further inputs, `length` in tokens, and `labels` if known
 
 
 class Head(ABC):
@@ -101,8 +98,11 @@ class Head(ABC):
 
     # ---- the head that a checkpoint has
 
-    def mismatch(self, config: Any) -> str:
-        """Return why the layers of a checkpoint's head cannot be used for these rows; "" where they can be."""
+    def take_layers(self, config: Any) -> str:
+        """Return why the layers of a checkpoint's head cannot be used for these rows; "" where they can be.
+
+        Classes of the same names as the checkpoint's take its order.
+        """
         if not self.suits(config.to_dict()):
             return f"the checkpoint has no layers for {self.name.replace('_', ' ')}"
         trained = type(self)(None, config=config)
@@ -110,18 +110,13 @@ class Head(ABC):
             return f"the checkpoint predicts {trained.kind}, the rows have {self.kind}"
         names = trained.labels
         if sorted(names) == sorted(self.labels):
+            self.labels = names
             return ""
         are_numbers = self.labels == tuple(map(str, range(len(self.labels))))
         named_later = self.given.get("class_names") or are_numbers
         if names == tuple(numbered_outputs(len(self.labels))["label2id"]) and named_later:
             return ""
         return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
-
-    def use_order_of(self, config: Any) -> None:
-        """Take the ids of the classes from a checkpoint whose classes have the same names."""
-        names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
-        if sorted(names) == sorted(self.labels):
-            self.labels = names
 
     @property
     def kind(self) -> str:
@@ -388,10 +383,6 @@ def losses_and_counts(head: Head, inputs: dict[str, Tensor], outputs: Any) -> Te
 
 def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stack arrays that may differ in their first axis, the shorter ones padded with -100."""
-    width = max(array.shape[0] if array.ndim else 0 for array in arrays)
-    if all(not array.ndim or array.shape[0] == width for array in arrays):
+    if not arrays[0].ndim:
         return np.stack(arrays)
-    padded = np.full((len(arrays), width, *arrays[0].shape[1:]), -100, arrays[0].dtype)
-    for row, array in zip(padded, arrays, strict=True):
-        row[: len(array)] = array
-    return padded
+    return pad_sequence(list(map(torch.from_numpy, arrays)), batch_first=True, padding_value=-100).numpy()

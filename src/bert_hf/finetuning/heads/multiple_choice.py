@@ -51,8 +51,28 @@ class MultipleChoiceHead(Head):
     def encode(self, rows: Sequence[ChoiceRow]) -> Features:
         return Features(encode_choices(rows, self.tokenizer, self.length))
 
-    def collator(self) -> "ChoiceCollator":
-        return ChoiceCollator(self.tokenizer)
+    def collator(self) -> Any:
+        return self._collate
+
+    def _collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return a batch: tensors (B, C, L), `choices` (B,), and `labels` (B,) where the rows have them.
+
+        A row with fewer choices than another is filled up with inputs of one token, which count in no loss.
+        """
+        pad = self.tokenizer.pad_token_id
+        counts = [len(row["input_ids"]) for row in rows]
+        most = max(counts)
+        ids, types = [], []
+        for row, count in zip(rows, counts, strict=True):
+            ids += [*row["input_ids"], *([[pad]] * (most - count))]
+            types += [*row["token_type_ids"], *([[0]] * (most - count))]
+
+        padded = pad_inputs(ids, pad, torch.device("cpu"), types)  # (B · C, L)
+        batch = {name: values.unflatten(0, (len(rows), most)) for name, values in padded.items()}
+        batch["choices"] = torch.tensor(counts)
+        if "labels" in rows[0]:
+            batch["labels"] = torch.tensor([row["labels"] for row in rows])
+        return batch
 
     # ---- network and loss
 
@@ -142,28 +162,3 @@ def encode_choices(
     if any(row.label is not None for row in rows):
         columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
     return datasets.Dataset.from_dict(columns)
-
-
-class ChoiceCollator:
-    """Makes a batch of rows: tensors (B, C, L), `choices` (B,), and `labels` (B,) where the rows have them.
-
-    A row with fewer choices than another is filled up with inputs of one token, which count in no loss.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.pad: Any = tokenizer.pad_token_id
-
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        counts = [len(row["input_ids"]) for row in rows]
-        most = max(counts)
-        ids, types = [], []
-        for row, count in zip(rows, counts, strict=True):
-            ids += [*row["input_ids"], *([[self.pad]] * (most - count))]
-            types += [*row["token_type_ids"], *([[0]] * (most - count))]
-
-        padded = pad_inputs(ids, self.pad, torch.device("cpu"), types)  # (B · C, L)
-        batch = {name: values.unflatten(0, (len(rows), most)) for name, values in padded.items()}
-        batch["choices"] = torch.tensor(counts)
-        if "labels" in rows[0]:
-            batch["labels"] = torch.tensor([row["labels"] for row in rows])
-        return batch

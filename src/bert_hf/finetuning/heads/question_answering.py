@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
+from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
-from bert_hf.finetuning.features.context_windows import WindowCollator, Windows, make_windows
+from bert_hf.finetuning.features.context_windows import Windows, make_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
 from bert_hf.finetuning.heads.pictures import bars, marked
 from bert_hf.finetuning.losses import span_cross_entropies
@@ -19,10 +21,8 @@ class QuestionAnsweringHead(Head):
     """The answer to a question in its context, or none.
 
     The loss of a window is the sum of the cross entropies of start and end, each a choice among its tokens; a window
-    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`.
-
-    Attributes:
-        threshold: of the null odds; None: every question has an answer.
+    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`;
+    without a threshold every question has one.
     """
 
     name = "question_answering"
@@ -59,8 +59,15 @@ class QuestionAnsweringHead(Head):
         query = self.option("max_query_length", min(64, self.length // 2))
         return make_windows(rows, self.tokenizer, self.length, stride, query)
 
-    def collator(self) -> WindowCollator:
-        return WindowCollator(self.tokenizer)
+    def collator(self) -> Any:
+        return self._collate
+
+    def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
+        """Return a padded batch of windows, with `labels` (B, 2), where the rows have them, and `ranges` (B, 6)."""
+        ids, segments = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
+        batch = pad_inputs(ids, self.tokenizer.pad_token_id, torch.device("cpu"), segments)
+        others = [name for name in ("labels", "ranges") if name in rows[0]]
+        return batch | {name: torch.as_tensor([row[name] for row in rows]) for name in others}
 
     # ---- network and loss
 
@@ -75,7 +82,7 @@ class QuestionAnsweringHead(Head):
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
-        return tuple(best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30)))
+        return best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30))
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""

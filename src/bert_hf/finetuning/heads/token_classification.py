@@ -88,7 +88,7 @@ class TokenClassificationHead(Head):
         pieces, windows = self.windows(rows)
         template = InputTemplate(self.tokenizer)
         feature = windows.window_of_word
-        position = windows.position_of_word(pieces.starts, *template.join([]).starts)
+        position = windows.position_of_word(pieces, template)
         lengths = pieces.starts[windows.end] - pieces.starts[windows.start] + template.special_tokens(pair=False)
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:

@@ -17,19 +17,13 @@ _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, ques
 
 
 class ChoiceRow(NamedTuple):
-    """A context and choices: one choice fits.
-
-    Attributes:
-        question: about the context, or the beginning of the sentence that each choice ends (SWAG's sent2); may be "".
-        label: number of the right choice; None where it is not known.
-        where, line: file (or Hub dataset) and line of the row, for messages.
-    """
+    """A context and choices: one choice fits."""
 
     context: str
-    question: str
+    question: str  # or the beginning of the sentence that each choice ends (SWAG's sent2); may be ""
     choices: tuple[str, ...]
-    label: int | None = None
-    where: str = ""
+    label: int | None = None  # number of the right choice; None where it is not known
+    where: str = ""  # file or Hub dataset
     line: int | None = None
 
     def texts(self) -> tuple[str, list[str]]:

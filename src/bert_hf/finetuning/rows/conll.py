@@ -28,22 +28,14 @@ _NO_WORD = re.compile(r"\d+[-.]\d+")  # in place of a number, in CoNLL-U: a cont
 
 
 class Layout(NamedTuple):
-    """How the lines of a CoNLL file are read.
+    """How the lines of a CoNLL file are read; columns are counted from 0, -1: there is none."""
 
-    Attributes:
-        tabs: tabs separate the columns, else spaces.
-        width: number of columns.
-        number, word, label: columns, from 0, of the numbers of the words in each sentence, of the words and of their
-            labels; -1: there is none.
-        values: the labels in the first lines.
-    """
-
-    tabs: bool
-    width: int
-    number: int
+    tabs: bool  # separate the columns, else spaces
+    width: int  # number of columns
+    number: int  # column of the numbers of the words in each sentence
     word: int
     label: int
-    values: frozenset[str]
+    values: frozenset[str]  # the labels in the first lines
 
 
 class Word(NamedTuple):

@@ -33,33 +33,19 @@ SUBMISSION = "submission"  # folder in the output folder
 
 @dataclass(frozen=True)
 class TaskData:
-    """The place and the contents of a downstream task's data.
+    """The place and the contents of a downstream task's data."""
 
-    Attributes:
-        hub_id, config: dataset on the Hub, used where no file is given.
-        columns: its text, second text (or None) and label.
-        labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
-        metrics: names of the benchmark's; the first selects a model. Without them, the usual ones of a classification.
-        splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
-            `eval_mm_accuracy`.
-        benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
-        file_columns: text, second text and label in the benchmark's files; None: they have no such files.
-        file_header: all columns of the labelled files, where these have no header.
-        incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
-        labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
-    """
-
-    hub_id: str
-    columns: tuple[str, str | None, str]
-    labels: tuple[str, ...]
-    config: str | None = None
-    metrics: tuple[str, ...] = ()
-    splits: dict[str, str] = field(default_factory=lambda: _SPLITS)
-    benchmark: str | None = None
-    file_columns: tuple[str, str | None, str] | None = None
-    file_header: tuple[str, ...] = ()
-    incomplete_rows: bool = False
-    labels_are_ids: bool = False
+    hub_id: str  # where no file is given
+    columns: tuple[str, str | None, str]  # text, second text and label
+    labels: tuple[str, ...]  # by id; of two, the second is the positive class; empty for regression
+    config: str | None = None  # of the dataset on the Hub
+    metrics: tuple[str, ...] = ()  # the benchmark's, the first selects a model; else the usual ones
+    splits: dict[str, str] = field(default_factory=lambda: _SPLITS)  # parts, and the name of each on the Hub
+    benchmark: str | None = None  # its name for folder and submission file; None: nothing is submitted
+    file_columns: tuple[str, str | None, str] | None = None  # in the benchmark's files; None: there are none
+    file_header: tuple[str, ...] = ()  # of labelled files that have none
+    incomplete_rows: bool = False  # the labelled files, as distributed, have some rows with too few fields
+    labels_are_ids: bool = False  # in the benchmark's files and its submission files; else names
 
     @property
     def regression(self) -> bool:

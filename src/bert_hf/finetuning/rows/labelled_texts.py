@@ -67,20 +67,12 @@ class Columns(NamedTuple):
 
 @dataclass
 class LabelledTexts:
-    """Rows: N texts or pairs of texts, and their labels by name.
+    """Rows: N texts or pairs of texts, and their labels by name."""
 
-    Attributes:
-        texts: (N,) the texts, or the first ones of pairs.
-        labels: (N,) names of classes, or numbers as they are written in the file, or tuples of names where a row may
-            have several labels; None: the rows have no labels.
-        places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
-        pairs: (N,) the second texts; None: the rows are single texts.
-    """
-
-    texts: list[str]
-    labels: list[Label] | None
-    places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
-    pairs: list[str] | None = None
+    texts: list[str]  # of pairs the first ones
+    labels: list[Label] | None  # None: the rows have no labels
+    places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)  # file or Hub dataset, line
+    pairs: list[str] | None = None  # the second texts; None: the rows are single texts
     columns: Columns = field(default=Columns(), compare=False)
 
     def __len__(self) -> int:

@@ -34,20 +34,14 @@ Splitter = Callable[[str], tuple[list[str], list[tuple[int, int]]]]
 
 @dataclass
 class TaggedSentences:
-    """Sentences of words with a tag each, in the order of the data; entry n of each list belongs to sentence n.
-
-    Attributes:
-        words: the words of each sentence.
-        tags: a tag for each word; None: the sentences have no labels.
-        documents: the number of each sentence's document; sentences of a document follow each other.
-        places: file (or Hub dataset) and line of each sentence, and whether each word has a line of its own.
-        spans: begin and end of each word in characters, if the sentence was read as a text; else [].
-    """
+    """Sentences of words with a tag each, in the order of the data; entry n of each list belongs to sentence n."""
 
     words: list[list[str]] = field(default_factory=list)
-    tags: list[list[str]] | None = field(default_factory=list)
-    documents: list[int] = field(default_factory=list)
+    tags: list[list[str]] | None = field(default_factory=list)  # None: the sentences have no labels
+    documents: list[int] = field(default_factory=list)  # numbers; sentences of a document follow each other
+    # File (or Hub dataset) and line of each sentence, and whether each word has a line of its own
     places: list[tuple[str, int | None, bool]] = field(default_factory=list)
+    # Begin and end of each word in characters, if the sentence was read as a text; else []
     spans: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """Classification of texts and of pairs of texts, with one label or several, and regression."""
 
+import csv
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.console import format_table, logger
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.decisions import mistakes, thresholds
+from bert_hf.finetuning.decisions import thresholds
 from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.heads.classification import ClassificationHead
@@ -31,7 +32,8 @@ from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.training.publishing.curves import draw_confusion
 
-_LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
+# Rows, (N, C) probabilities, (N,) predicted classes and (N,) classes
+Judged = tuple[LabelledTexts, np.ndarray, np.ndarray, np.ndarray]
 
 
 class ClassificationTask(Task):
@@ -64,7 +66,7 @@ class ClassificationTask(Task):
         return made
 
     def _compare_head(self, config: Any) -> str:
-        """Return `new_head`. A benchmark's F1 is of its second class, which has to be the checkpoint's second, too."""
+        """Return why the head is new. A benchmark's F1 is of its second class: it has to be the checkpoint's, too."""
         labels = self.head.labels
         new_head = super()._compare_head(config)
         known = TASKS.get(self.task_args.task or "")
@@ -193,37 +195,29 @@ class ClassificationTask(Task):
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
-            return self._constant_line(part, kept[part])
+            return []
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
         labelled = [each for each in kept if self.targets(each) is not None]
         judged = {each: self._judged(each, kept[each]) for each in labelled}
         findings = []
+        _, _, predictions, targets = judged[part]
         if len(self.head.labels) <= FEW_CLASSES:
-            draw_confusion(folder / "confusion.png", judged[part].targets, judged[part].predictions, self.head.labels)
+            draw_confusion(folder / "confusion.png", targets, predictions, self.head.labels)
         if self.head.threshold is not None:
-            on = self.predictions(part, kept[part]), judged[part].targets
-            findings.append(thresholds.describe_threshold(*on, self.head.threshold, self.head.labels))
+            logits = self.predictions(part, kept[part])
+            findings.append(thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels))
 
         # Rows to look at
         if self.task_args.validates_on_training_rows and part != "validation":
             judged.pop("validation", None)  # the model was fitted to them
-        findings.append(mistakes.write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
+        findings.append(write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
         return list(filter(None, [*findings, drift]))
 
-    def _constant_line(self, part: str, kept: Kept) -> list[str]:
-        """Return a sentence where the predicted numbers are nearly the same for all rows."""
-        predicted, own = self.predictions(part, kept).std(), self.targets(part).std()
-        if predicted >= _LEAST_DEVIATION * own:
-            return []
-        deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
-        return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
-
-    def _judged(self, part: str, kept: Kept) -> mistakes.Judged:
+    def _judged(self, part: str, kept: Kept) -> Judged:
         logits = self.predictions(part, kept)
-        parts = softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part)
-        return mistakes.Judged(self.parts[part], *parts)
+        return self.parts[part], softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part)
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         super().write_predictions(folder, part, kept)
@@ -300,3 +294,32 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         if kept is not None:
             lines.append(self.head.table(self.parts[judged], self.predictions(judged, kept)))
         return "\n".join(filter(None, lines))
+
+
+def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str]) -> str:
+    """Write every wrong prediction, the most probable first; return a sentence on them.
+
+    A label is suspected where the model, which was not fitted to these rows, is at least as sure of another class as
+    it is on average when it predicts that class, and knows more than the classes' frequencies: the label is at most
+    half as probable as it is frequent. (Northcutt et al. 2021 average over the rows with that label:
+    where many of them are predicted wrongly, the average is low and nearly every mistake is suspected.)
+    """
+    lines = []
+    for part, (rows, probabilities, predictions, targets) in parts.items():
+        scores = probabilities[np.arange(len(rows)), predictions]
+        frequencies = np.bincount(targets, minlength=len(labels)) / len(rows)
+        usual = {said: scores[predictions == said].mean() for said in np.unique(predictions)}
+        texts = rows.joined()
+        for row in np.flatnonzero(predictions != targets):
+            label, said = targets[row], predictions[row]
+            unlikely = probabilities[row, label] <= frequencies[label] / 2
+            suspected = "yes" if unlikely and scores[row] >= usual[said] else "no"
+            names = [labels[label], labels[said]]
+            lines.append([part, *rows.places[row], *names, f"{scores[row]:.4f}", suspected, texts[row]])
+
+    header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        rows_of_file = [header, *sorted(lines, key=lambda line: line[5], reverse=True)]
+        csv.writer(file, lineterminator="\n").writerows(rows_of_file)
+    suspected = sum(line[6] == "yes" for line in lines)
+    return f"Mistakes in {', '.join(parts)} rows: {len(lines):,}, {suspected:,} of them confident (check their labels)"

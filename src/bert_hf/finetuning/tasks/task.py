@@ -39,13 +39,6 @@ class Task:
         head: name of the head; `Task` itself has no default.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
         config: configuration of the checkpoint; by default it is read.
-
-    Attributes:
-        new_head: why the checkpoint's layers of the head are not trained further; "" where they are.
-        parts: the rows of "train" and "validation", and of "test" and other parts, if any.
-        split_off: the parts whose rows are split off the training rows.
-        further: metrics of the `evaluate` library in addition to the head's own.
-        findings: sentences of `analyse`, for the report and the card.
     """
 
     head_name: ClassVar[str]
@@ -66,14 +59,14 @@ class Task:
         self.task_args = task_args
         self.tokenizer: Any = tokenizer
         self.head = self.make_head(task_args, tokenizer, head)
-        self.findings: list[str] = []
+        self.findings: list[str] = []  # sentences of `analyse`, for the report and the card
         self.begin()
         self._encoded: dict[str, Any] = {}
 
         parts = self.read()
         self.prepare(parts)
         self.new_head = self._compare_head(config)
-        self.parts = limited(self.complete(parts), task_args)
+        self.parts = limited(self.complete(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
         self.further_names: tuple[str, ...] = ()  # of the numbers that they give
         self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
@@ -85,15 +78,11 @@ class Task:
         return kind(tokenizer, vars(task_args))
 
     def _compare_head(self, config: Any) -> str:
-        """Return `new_head`; classes of the same names as the checkpoint's take its order."""
+        """Return why the checkpoint's layers of the head are not trained further; "" where they are."""
         where = self.task_args.model_name_or_path
         if self.task_args.from_scratch or (config is None and where is None):
             return "from scratch"
-        config = config or config_of_checkpoint(str(where))
-        new_head = self.head.mismatch(config)
-        if not new_head:
-            self.head.use_order_of(config)
-        return new_head
+        return self.head.take_layers(config or config_of_checkpoint(str(where)))
 
     # ---- rows
 
