@@ -93,6 +93,14 @@ def test_a_resumed_training_ends_with_the_same_weights(finished):
         assert torch.equal(weight, resumed.network.state_dict()[name]), name
 
 
+def test_constant_predictions_get_a_line(finished):
+    _, made = finished
+    kept = made.kept["validation"]
+    assert made.task._constant_line("validation", kept) == []
+    [line] = made.task._constant_line("validation", kept * 0 + 1017)
+    assert line.startswith("! the predictions are nearly constant (deviation 0, of the labels")
+
+
 def test_the_scale_of_resumed_weights_is_the_checkpoints(finished):
     """Rows that were added have another mean: the checkpoint's predictions do not move by it."""
     folder, _ = finished

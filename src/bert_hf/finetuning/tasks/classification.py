@@ -32,6 +32,9 @@ from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.training.publishing.curves import draw_confusion
 
+_LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
+
+
 # Rows, (N, C) probabilities, (N,) predicted classes and (N,) classes
 Judged = tuple[LabelledTexts, np.ndarray, np.ndarray, np.ndarray]
 
@@ -195,7 +198,7 @@ class ClassificationTask(Task):
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         if self.head.regression:
-            return []
+            return self._constant_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
@@ -214,6 +217,14 @@ class ClassificationTask(Task):
             judged.pop("validation", None)  # the model was fitted to them
         findings.append(write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
         return list(filter(None, [*findings, drift]))
+
+    def _constant_line(self, part: str, kept: Kept) -> list[str]:
+        """Return a sentence where the predicted numbers are nearly the same for all rows."""
+        predicted, own = self.predictions(part, kept).std(), self.targets(part).std()
+        if predicted >= _LEAST_DEVIATION * own:
+            return []
+        deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
+        return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
     def _judged(self, part: str, kept: Kept) -> Judged:
         logits = self.predictions(part, kept)
