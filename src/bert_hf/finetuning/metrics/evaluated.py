@@ -27,6 +27,9 @@ from bert_hf.finetuning.metrics.classification import (
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
 
+_SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JMLR 12"
+_INPUTS = "Args: predictions and references, one entry for each row."
+
 
 def _sides(value: Any) -> Mapping[str, Any]:
     """Return the types of predictions and references that have the same type."""
@@ -38,12 +41,18 @@ class _Metric(evaluate.Metric):
 
     function: ClassVar[Callable[..., dict[str, float]]]
     inputs: ClassVar[Mapping[str, Any]] = {}
+    source = _SKLEARN
 
     def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
         super().__init__(config_name, keep_in_memory, **named)
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(description=str(self.__doc__), citation="", features=Features(self.inputs))
+        return evaluate.MetricInfo(
+            description=str(self.__doc__),
+            citation=self.source,
+            inputs_description=_INPUTS,
+            features=Features(self.inputs),
+        )
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return type(self).function(predictions, references, **options)
@@ -76,6 +85,7 @@ class Regression(_Metric):
 class TokenClassification(_Metric):
     """Accuracy of labels and, if they are `of_entities`, precision, recall and F1, as conlleval computes them."""
 
+    source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
     inputs = _sides(Several(Value("string")))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
@@ -85,6 +95,7 @@ class TokenClassification(_Metric):
 class QuestionAnswering(_Metric):
     """SQuAD's exact match and F1, in percent; inputs as of `squad_v2` of the `evaluate` library."""
 
+    source = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
     inputs: ClassVar[Mapping[str, Any]] = {
         "predictions": {
             "id": Value("string"),
