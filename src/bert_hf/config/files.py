@@ -87,11 +87,7 @@ def whole_text(text: str) -> str:
 
 
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """Return the value of a JSON text, with `whole_text` of each string in it.
-
-    Args:
-        line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
-    """
+    """Return the value of a JSON text that begins in a line of a file, with `whole_text` of each string in it."""
     try:
         value = json.loads(text)
         has_surrogates = "\\ud" in text.lower()

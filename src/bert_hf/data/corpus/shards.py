@@ -57,8 +57,7 @@ class ShardWriter:
             writer.add(encoded)
         writer.entry
 
-    Args:
-        facts: what the record holds in addition to the counts.
+    The record holds these facts in addition to the counts.
     """
 
     entry: dict  # the record, after the `with`
@@ -243,12 +242,7 @@ class InputShards:
         language: str | None,
         mapped: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
-        """Read the input, encode it and write the shards that are not finished: the work of one process.
-
-        Args:
-            tokenizer: the arguments of `encoding.load_encoder`.
-            mapped: a `map` that encodes the groups, of one process or several.
-        """
+        """Read the input, encode it by `mapped` and write the shards that are not finished (in one process)."""
         pieces = leave_out(self.source.read(), self.without)
         done = sum(entry["groups"] for entry in self.entries)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)

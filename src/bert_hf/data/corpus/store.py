@@ -138,11 +138,7 @@ class Corpus:
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
     ):
-        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part.
-
-        Raises:
-            InputError: there is no such corpus, or its shards are not as the manifest says.
-        """
+        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part."""
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder) if manifest is None else manifest
         self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
@@ -246,9 +242,6 @@ class Corpus:
         """Return (train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
-
-        Raises:
-            InputError: there are fewer than four documents.
         """
         head = self.windows()[0]
         window = self.window(head)

@@ -44,12 +44,8 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
         7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
         20 wanted: the nearest length is 30, which only sentence 3 has
 
-    Args:
-        wanted: (n,) tokens.
-        max_tokens: longer sentences count as having this length.
-
-    Returns:
-        (_SENTENCE_CANDIDATES, n) sentences.
+    Sentences longer than `max_tokens` count as having this length. `wanted` is (n,), the result
+    (_SENTENCE_CANDIDATES, n).
     """
     # All sentences of the documents, or a sample.
     ends = np.cumsum(documents.ends - documents.starts)

@@ -73,12 +73,7 @@ def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: 
 def next_sentence_pairs(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`.
-
-    Args:
-        target: (documents,) how many tokens an example of each document should have.
-        max_tokens: of an example, special tokens not counted.
-    """
+    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`."""
     _, start, end = chunks
     several = end - start > 1
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
@@ -257,11 +252,7 @@ def _pair_single_sentences(
         A is what precedes B, up to the target: [12, 6], because 12 + 6 + 7 ≥ 20, and [11, 3]
         the pairs: ([12, 6], [7]) IS_NEXT and ([11, 3], x) NOT_NEXT
     Where no sentence is as long as x, B is the segment of one or more sentences whose length comes nearest.
-
-    Args:
-        single: (n,) the sentences of the one-sentence documents.
-        target: (D,) tokens that A and B of a document should have together.
-        max_tokens: lengths above it count as equal, since truncation makes them so.
+    Lengths above `max_tokens` count as equal, since truncation makes them so.
     """
     wanted = np.tile(np.minimum(documents.tokens(single, single + 1), max_tokens), 2)
     b_start, b_end = _draw_second_segments(documents, wanted, target, max_tokens, rng)

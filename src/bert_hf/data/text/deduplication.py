@@ -30,11 +30,7 @@ class Duplicates(dict[int, frozenset[int]]):
 
 
 def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> Duplicates:
-    """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory.
-
-    Args:
-        num_proc: processes; each reads whole inputs. The result does not depend on it.
-    """
+    """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory."""
     parts = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     digests = [np.zeros(0, np.uint64), *progress(parts, "comparing documents", "inputs", len(inputs))]
     ends = np.cumsum([len(part) for part in digests])

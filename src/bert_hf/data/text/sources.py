@@ -208,11 +208,7 @@ def _load_streaming(dataset: str, config: str | None):
 def hub_rows(
     dataset: Any, config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a Hub dataset, or of a folder of its files, that exist, in this order.
-
-    Args:
-        dataset: its id or folder, or the `datasets.Dataset` of each split.
-    """
+    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that exist."""
     import datasets
 
     loaded: Any = dataset

@@ -192,11 +192,7 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
 
 
 def choose_column(row: Row, only_strings: bool = True) -> str:
-    """Return the column of the text, by the first row: by its name, or the only one of strings.
-
-    Args:
-        only_strings: False: by its name alone.
-    """
+    """Return the column of the text, by the first row: by its name or (`only_strings`) the only one of strings."""
     if column := usual_column(row.values, TEXT_NAMES):
         return column
     named = {name: value for name, value in row.values.items() if name.strip()}
