@@ -8,8 +8,8 @@ from typing import Any
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
 from bert_hf.analysis.grammar import accuracy_with_error, minimal_pairs, read_minimal_pairs
-from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import CorpusArguments
+from bert_hf.config.checkpoint_arguments import ProbeArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus
