@@ -29,12 +29,6 @@ def global_batch_size(args: TrainingArguments) -> int:
     return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
-def format_batch_size(args: TrainingArguments) -> str:
-    """Return `32 × 2 × 4 = 256`: sequences of a device, accumulation steps, ranks."""
-    factors = (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size)
-    return f"{' × '.join(map(str, factors))} = {global_batch_size(args)}"
-
-
 # ---- parameters
 
 
