@@ -1,5 +1,6 @@
-"""Checks paths given by the user, reads text and JSON, and writes small files atomically."""
+"""Checks paths given by the user, reads text and JSON, writes small files atomically, and computes checksums."""
 
+import hashlib
 import json
 import os
 import socket
@@ -130,3 +131,19 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def text_checksum(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def json_checksum(content) -> str:
+    """Return the SHA-256 of a JSON value, independent of key order."""
+    return text_checksum(json.dumps(content, sort_keys=True))
+
+
+def file_checksum(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

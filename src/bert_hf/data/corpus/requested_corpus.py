@@ -18,9 +18,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
-from bert_hf.config.files import check_writable
+from bert_hf.config.files import check_writable, json_checksum
 from bert_hf.console import logger, progress, shorten_list
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert_hf.config.files import read_json_object, write_durably
-from bert_hf.data.corpus.checksums import file_checksum, json_checksum
+from bert_hf.config.files import file_checksum, json_checksum, read_json_object, write_durably
 from bert_hf.data.text.encoding import (
     Encoded,
     batch_text_pieces,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.config.files import json_checksum
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.tokenization import tokenizer_checksum

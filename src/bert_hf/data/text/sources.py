@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import ARTICLES, kind_of
 from bert_hf.data.text.line_breaks import join_lines, wrap_width

@@ -18,9 +18,8 @@ from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
-from bert_hf.config.files import read_input_text
+from bert_hf.config.files import json_checksum, read_input_text
 from bert_hf.console import logger, progress
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.writing_systems import choose_accents
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json

@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
+from bert_hf.config.files import file_checksum, flush_to_disk, json_checksum, read_json_object, write_durably
 from bert_hf.console import logger
-from bert_hf.data.corpus.checksums import file_checksum, json_checksum
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.training.distributed import Ranks
 
