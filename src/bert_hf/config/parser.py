@@ -57,8 +57,6 @@ def parse(
     """Fill dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
-        classes: dataclasses with distinct field names.
-        argv: the words of the command line; `sys.argv[1:]` if None.
         default_config: the YAML that is used if there is neither `--config` nor any other flag.
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints

@@ -49,10 +49,8 @@ def corpus_findings(
 ) -> list[Finding]:
     """Examine the first window of a `Corpus` or `TextCorpus`: all of it, up to `WINDOW_TOKENS`.
 
-    Args:
-        texts: the raw text. Without it markup is looked for in decoded tokens.
-        nsp: the text is for next-sentence prediction.
-        may_train_vocabulary: the vocabulary is neither of a checkpoint nor trained on this text.
+    Without the raw `texts`, markup is looked for in decoded tokens. A vocabulary may be trained (as a remedy) if it is
+    neither a checkpoint's nor trained on this text.
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(id_count(tokenizer))

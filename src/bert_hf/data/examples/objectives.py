@@ -21,14 +21,12 @@ from bert_hf.errors import InputError
 class Objective:
     """Which segments make an example, and what its label is called in the metrics.
 
-    Args:
-        arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `gather_chunks` makes
-            `chunks`; `target` (documents,) is how many tokens an example of each document should have.
-        metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
+    `arrange` (documents, chunks, target, max_tokens, rng) returns the examples of an epoch. `gather_chunks` makes
+    `chunks`; `target` (documents,) is how many tokens an example of each document should have.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
-    metric: str = ""
+    metric: str = ""  # names the label's loss and accuracy, as in `eval_nsp_loss`; empty without a label
 
     @property
     def pairs(self) -> bool:

@@ -180,12 +180,8 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         neighbours exchange   6a  5a 29c  9d 30b   none suits: same document twice, too long, too short, its own
         in the end            9d  6a  5a 30b 29c   6a is unmatched: only 9d would suit 5a or 6a, and 5a has it
 
-    Args:
-        document, length: (n,) of each replaced segment.
-
-    Returns:
-        partner: (n,) a permutation: pair i gets the segment of pair partner[i].
-        unmatched: the pairs for which that segment is unsuitable.
+    Return a permutation `partner` (n,): pair i gets the segment of pair partner[i]; and the pairs for which that
+    segment is unsuitable.
     """
     count = len(document)
     order = np.lexsort((rng.random(count), length))

@@ -52,7 +52,6 @@ def train_tokenizer(
     texts and options give the same vocabulary. A line says whether accents are stripped, and why.
 
     Args:
-        texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
         vocab_size: an upper limit; a small text gives a smaller vocabulary.
         strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
             Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
