@@ -45,9 +45,8 @@ def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
 
 def choose_on_gpu() -> Choice:
     """Apply the rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return Choice(True, "this GPU multiplies in bf16")
-    return Choice(False, "this GPU has no bf16 units")
+    multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
+    return Choice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
 
 
 def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:

@@ -126,9 +126,8 @@ def _read_manifest(folder: Path) -> dict:
 class Corpus:
     """A prepared corpus, or some of its documents.
 
-    Attributes:
-        fingerprint: of the text and settings of the corpus, and of the chosen documents.
-        documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents count.
+    `fingerprint` is of text and settings, and of the chosen `documents`: {shard: boolean mask of its documents}; of a
+    shard that is not in it all documents count.
     """
 
     def __init__(
