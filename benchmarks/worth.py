@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bert_hf.analysis.features import FeatureExtractor, open_extractor
 from bert_hf.analysis.study import Study, json_lines
-from bert_hf.config.analysis_arguments import FeatureArguments, StudyArguments
+from bert_hf.config.checkpoint_arguments import FeatureArguments, StudyArguments
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.config.options import option
 from bert_hf.config.parser import parse

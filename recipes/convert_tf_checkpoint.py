@@ -15,22 +15,23 @@ answer_at_once(__name__)  # --help or a mistyped option: before the imports belo
 from transformers.utils import logging
 
 from bert_hf.config.checkpoint_arguments import ConversionArguments
+from bert_hf.config.files import check_writable
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, save_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.models.tf_checkpoint import (
-    check_conversion,
-    convert,
-    find_prefix,
-    read_tf_config,
-)
+from bert_hf.models.tf_checkpoint import convert, find_prefix, read_tf_config
 from bert_hf.training.output_folder import claim_output_dir
+
+
+def check_output(conversion_args: ConversionArguments) -> list[str]:
+    return [check_writable(str(conversion_args.output_dir))]
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "tf_checkpoint", "tf_checkpoint")
-    options = parse((ConversionArguments,), words, check=check_conversion, required=["tf_checkpoint", "output_dir"])
+    required = ["tf_checkpoint", "output_dir"]
+    options = parse((ConversionArguments,), words, check=check_output, required=required)
     if options is None:  # --check
         return 0
     (conversion_args,) = options

@@ -12,8 +12,8 @@ from bert_hf.config.short_help import answer_at_once
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.features import FEATURES, open_extractor, read_texts, write_features
-from bert_hf.config.analysis_arguments import FeatureArguments
 from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.checkpoint_arguments import FeatureArguments
 from bert_hf.config.parser import parse
 from bert_hf.console import progress
 from bert_hf.errors import one_line_errors

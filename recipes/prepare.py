@@ -60,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     inputs = text_sources(text_args, text_args.train_file)
     left_out = None
     if prepare_args.deduplicate:
-        left_out = find_duplicates(inputs, text_args.num_proc)
-        print(f"left out: {left_out.left_out:,} of {left_out.documents:,} documents", flush=True)
+        left_out, documents = find_duplicates(inputs, text_args.num_proc)
+        print(f"left out: {sum(map(len, left_out.values())):,} of {documents:,} documents", flush=True)
 
     # 3. Documents → sentences → ids; another corpus that is overwritten stays until here
     corpus = prepare(

@@ -11,8 +11,8 @@ from bert_hf.config.short_help import answer_at_once
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
 from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
-from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.checkpoint_arguments import ProbeArguments
 from bert_hf.config.parser import parse
 from bert_hf.data.text.input_files import expand
 from bert_hf.training.command import command

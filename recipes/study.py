@@ -16,7 +16,7 @@ answer_at_once(__name__)  # --help or a mistyped option: before the imports belo
 from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, split_argv
-from bert_hf.config.analysis_arguments import StudyArguments
+from bert_hf.config.checkpoint_arguments import StudyArguments
 from bert_hf.config.parser import parse
 from bert_hf.training.command import command
 

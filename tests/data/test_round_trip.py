@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.data.text.encoding import encode, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import choose_accents, letters_by_script, script_of
+from bert_hf.data.text.writing_systems import choose_accents, script_of
 
 STRIPPED = ("de", "tr", "el", "ru")
 
@@ -98,7 +98,6 @@ def test_scripts_of_letters():
     expected = "Latin Latin Latin Cyrillic Cyrillic Greek Hiragana Cjk Katakana Katakana Hangul Devanagari".split()
     assert [script_of(c) for c in letters] == [*expected, "Devanagari", "Hebrew", "Arabic", "Thai"]
     assert [script_of(c) for c in "ｗ𝐚ﬁªʰ\u0301\u3099"] == [*["Latin"] * 5, None, None]
-    assert letters_by_script(Counter("aé漢! 1\u0301")) == {"Latin": 2, "Cjk": 1}
 
 
 def test_the_alphabet_grows_with_the_text():

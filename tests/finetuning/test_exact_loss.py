@@ -91,7 +91,7 @@ def test_each_row_counts_once_on_any_number_of_ranks(rows, size, ranks):
         batches = list(BatchSamplerShard(BatchSampler(range(rows), size, drop_last=False), ranks, rank))
         for number, batch in enumerate(batches):
             state.end_of_dataloader = number == len(batches) - 1
-            yield {"labels": torch.tensor(batch)}
+            yield {"input_ids": torch.zeros(len(batch), 1), "labels": torch.tensor(batch)}
 
     counted = []
     for rank in range(ranks):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.config.files import json_checksum
 from bert_hf.data.text.readers import Piece, cut_pieces
 
 

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from bert_hf.analysis.study import Study, split_argv
-from bert_hf.config.analysis_arguments import StudyArguments
+from bert_hf.config.checkpoint_arguments import StudyArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import InputError, one_line_errors
 

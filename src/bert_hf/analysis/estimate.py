@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import BertConfig
 
-from bert_hf.config.analysis_arguments import EstimateArguments
+from bert_hf.config.checkpoint_arguments import EstimateArguments
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.analysis_arguments import FeatureArguments
+from bert_hf.config.checkpoint_arguments import FeatureArguments
 from bert_hf.config.files import flush_to_disk
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of

@@ -15,8 +15,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.config.analysis_arguments import ProbeArguments
 from bert_hf.config.arguments import CorpusArguments
+from bert_hf.config.checkpoint_arguments import ProbeArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus

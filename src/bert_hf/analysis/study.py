@@ -34,7 +34,7 @@ from bert_hf.analysis.study_report import (
     write_report,
     write_table,
 )
-from bert_hf.config.analysis_arguments import StudyArguments
+from bert_hf.config.checkpoint_arguments import StudyArguments
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.package_files import RECIPES, recipe_main

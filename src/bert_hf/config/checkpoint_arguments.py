@@ -1,9 +1,10 @@
-"""Options of the commands that use, export or convert a finished checkpoint."""
+"""Options of the commands that use, examine, export or convert a finished checkpoint, and of estimate."""
 
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import READ_IN_LOWER_CASE
 from bert_hf.config.options import option
+from bert_hf.errors import InputError
 
 
 @dataclass
@@ -75,3 +76,91 @@ class ConversionArguments:
     )
     output_dir: str | None = option(None, "Folder to write to, new or empty.")
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE)
+
+
+# ---- commands that examine checkpoints
+
+
+@dataclass
+class FeatureArguments:
+    """Features."""
+
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
+    train_file: list[str] | None = option(
+        None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
+    )
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
+    layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
+    pooling: str = option("mean", "One vector per text (mean, cls), or one per token (none).", ("none", "cls", "mean"))
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
+    max_seq_length: int = option(
+        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
+    )
+    per_device_eval_batch_size: int = option(32, "Texts per batch.")
+
+
+@dataclass
+class ProbeArguments:
+    """Probe."""
+
+    model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
+    validation_file: list[str] | None = option(
+        None, "Held-out text, or a folder of `bert-hf prepare`: for masked words and next sentences."
+    )
+    blimp: list[str] | None = option(
+        None, "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP)."
+    )
+    do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
+    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
+
+    def __post_init__(self):
+        if not self.validation_file and not self.blimp:
+            raise InputError("nothing to probe", where="probe", remedy="give --validation_file or --blimp")
+
+
+@dataclass
+class StudyArguments:
+    """Study."""
+
+    models: list[str] | None = option(
+        None,
+        "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold} in a path is the fold's "
+        "number. 'NAME=PATH --OPTION VALUE' adds options for this model.",
+    )
+    recipe: str = option("finetune_classification", "The fine-tuning recipe.")
+    folds_dir: str | None = option(
+        None,
+        "Folder of `bert-hf split`: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
+    )
+    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
+    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
+    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
+    reference: str | None = option(
+        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
+    )
+    check: bool = option(False, "Only check the options and the files that the cells would read.")
+    output_dir: str = option("runs/study", "Folder for study.csv, study.md and learning_curve.png.")
+
+
+@dataclass
+class EstimateArguments:
+    """Estimate."""
+
+    device: str = option(
+        "h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this machine)."
+    )
+    num_devices: list[int] | None = option(
+        None, "Number of devices; several numbers give one row each.", range="[1, inf)"
+    )
+    global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
+    mfu: float | None = option(
+        None,
+        "Fraction of the device's peak FLOP/s that is reached (docs/speed.md). Default: by hidden size.",
+        range="(0, 1]",
+    )
+
+    def __post_init__(self):
+        if self.num_devices is None:
+            self.num_devices = [1] if self.device == "cpu" else [1, 8, 64, 512]

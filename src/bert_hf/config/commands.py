@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from bert_hf.config import analysis_arguments as analysis
 from bert_hf.config import arguments, training_options
 from bert_hf.config import checkpoint_arguments as checkpoint
 from bert_hf.config import finetuning_arguments as finetuning
@@ -42,11 +41,11 @@ COMMANDS = {
     "predict": Command("predict", (checkpoint.PredictionArguments,)),
     "evaluate": Command("evaluate", (checkpoint.EvaluationArguments,)),
     "demo": Command("demo", (checkpoint.DemoArguments,)),
-    "probe": Command("probe", (analysis.ProbeArguments, _OUTPUT)),
-    "study": Command("study", (analysis.StudyArguments,), _FINETUNING),
+    "probe": Command("probe", (checkpoint.ProbeArguments, _OUTPUT)),
+    "study": Command("study", (checkpoint.StudyArguments,), _FINETUNING),
     "split": Command("split", (finetuning.SplitArguments, _OUTPUT)),
-    "features": Command("extract_features", (analysis.FeatureArguments, _OUTPUT)),
-    "estimate": Command("estimate", (analysis.EstimateArguments,), _PRETRAINING),
+    "features": Command("extract_features", (checkpoint.FeatureArguments, _OUTPUT)),
+    "estimate": Command("estimate", (checkpoint.EstimateArguments,), _PRETRAINING),
     "export": Command("export", (checkpoint.ExportArguments,)),
     "convert": Command("convert_tf_checkpoint", (checkpoint.ConversionArguments,)),
 }

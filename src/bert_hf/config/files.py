@@ -1,5 +1,6 @@
-"""Checks paths given by the user, reads text and JSON, and writes small files atomically."""
+"""Checks paths given by the user, reads text and JSON, writes small files atomically, and computes checksums."""
 
+import hashlib
 import json
 import os
 import socket
@@ -87,11 +88,7 @@ def whole_text(text: str) -> str:
 
 
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """Return the value of a JSON text, with `whole_text` of each string in it.
-
-    Args:
-        line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
-    """
+    """Return the value of a JSON text that begins in a line of a file, with `whole_text` of each string in it."""
     try:
         value = json.loads(text)
         has_surrogates = "\\ud" in text.lower()
@@ -134,3 +131,19 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def text_checksum(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def json_checksum(content) -> str:
+    """Return the SHA-256 of a JSON value, independent of key order."""
+    return text_checksum(json.dumps(content, sort_keys=True))
+
+
+def file_checksum(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

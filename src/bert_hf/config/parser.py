@@ -19,21 +19,14 @@ from bert_hf.config.options import check_ranges, declarations
 from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
 
-# Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py → ours
+# Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py that do not resemble their name here
 _COUNTERPARTS = {
     "line_by_line": "sentence_per_line",
     "block_size": "max_seq_length",
     "max_length": "max_seq_length",
-    "max_source_length": "max_seq_length",
     "preprocessing_num_workers": "num_proc",
-    "text_column_name": "text_column",
-    "label_column_name": "label_column",
-    "text_column_names": "text_column",
     "max_predict_samples": "max_eval_samples",
     "task_name": "task",
-    "model_type": "config_name",
-    "config_overrides": "config_name",
-    "do_regression": "problem_type",
 }
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -64,8 +57,6 @@ def parse(
     """Fill dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
-        classes: dataclasses with distinct field names.
-        argv: the words of the command line; `sys.argv[1:]` if None.
         default_config: the YAML that is used if there is neither `--config` nor any other flag.
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints

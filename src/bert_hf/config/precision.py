@@ -45,9 +45,8 @@ def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
 
 def choose_on_gpu() -> Choice:
     """Apply the rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return Choice(True, "this GPU multiplies in bf16")
-    return Choice(False, "this GPU has no bf16 units")
+    multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
+    return Choice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
 
 
 def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
@@ -65,7 +64,7 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None) -> None:
     if args.bf16 is None:
         args.bf16, reason = choose(args, hidden_size)
         args.mixed_precision = "bf16" if args.bf16 else "no"  # for accelerate, when the Trainer is created
-        logger.info(f"precision: {_name(args.bf16)} ({reason}; --bf16 true|false decides)")
+        logger.info(f"precision: {precision_name(args)} ({reason}; --bf16 true|false decides)")
 
 
 def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:
@@ -76,11 +75,9 @@ def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.
 
 def precision_name(args: TrainingArguments) -> str:
     """Return the precision of a run's matrix products: `bf16`, `fp16` or `fp32`."""
-    return "fp16" if args.fp16 else _name(bool(args.bf16))
-
-
-def _name(bf16: bool) -> str:
-    return "bf16" if bf16 else "fp32"
+    if args.fp16:
+        return "fp16"
+    return "bf16" if args.bf16 else "fp32"
 
 
 def keep_fp32_outputs(state: AcceleratorState) -> None:

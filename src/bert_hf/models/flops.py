@@ -18,10 +18,7 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
     padding), attention scores and their use for every pair of tokens of a row, the head only for the masked tokens.
     The last layer counts whole, though our model computes little of it: MFU is comparable with other projects'.
 
-    Args:
-        tokens: real tokens.
-        squares: Σ (real tokens of a row)².
-        masked: predicted tokens.
+    `squares` is Σ (real tokens of a row)², `masked` the number of predicted tokens.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
     layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares

@@ -177,12 +177,8 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
     rows of zeros are added: oneDNN divides the rows into equal blocks, and 1,058 = 2 · 23² took 1.4 times as long as
     1,060.
 
-    Args:
-        hidden: (M, H), the layer's input.
-        labels: (M,), `IGNORE_INDEX` where nothing is predicted.
-
-    Returns:
-        Losses (M,) in nats, fp32, 0 where the label is ignored; and whether each prediction is right (M,).
+    The input is (M, H). Return losses (M,) in nats, fp32, 0 where the label is `IGNORE_INDEX`, and whether each
+    prediction is right (M,).
     """
     if torch.compiler.is_compiling() or not are_plain_linear(decoder):
         return losses_and_correct(decoder(hidden), labels)

@@ -17,12 +17,9 @@ def run_by_length(
     tokens: int | None = None,
     rows: int | None = None,
 ) -> list[Any]:
-    """Return what `compute` gives for each input, in the order of the inputs.
+    """Return what `compute` gives for each input of these lengths; it gets the numbers of a batch's inputs.
 
-    Args:
-        lengths: (N,) tokens of each input.
-        compute: takes the numbers of a batch's inputs and returns one value for each of them.
-        tokens, rows: the largest batch, in tokens (padding included) or in inputs.
+    The largest batch has `tokens` tokens (padding included), or `rows` inputs.
     """
     # The longest inputs first; one may be larger than `tokens`. Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0]
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()

@@ -54,8 +54,7 @@ _SIZES = (
 def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     """Return the folder of a BERT checkpoint, local or from the Hub, after checks of every file to be opened.
 
-    Args:
-        weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
+    If `weights` will be opened, every number in them is checked (base: 0.2 s).
     """
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
@@ -310,14 +309,8 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
-    Args:
-        where: as the user named it.
-        heads: prefixes of the weights that may be newly initialized, because they are missing or of another shape;
-            all others must be in the checkpoint.
-        options: for `from_pretrained`.
-
-    Returns:
-        The model, and the sorted names of the newly initialized weights.
+    Return the model, and the sorted names of the weights that are newly initialized, because they are missing or of
+    another shape. They begin with one of the prefixes `heads`; all others must be in the checkpoint.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
@@ -349,13 +342,10 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
 
 def extend_embeddings(model, vocabulary: int, positions: int) -> str:
-    """Extend our network's embeddings to larger numbers of tokens and positions; the sizes never shrink.
+    """Extend our network's embeddings to larger numbers of tokens and positions, and return a line that says so.
 
     The rows of new tokens are drawn from the mean and the covariance of the others, as run_mlm.py does; the rows of
     new positions are drawn as in a new network.
-
-    Returns:
-        A line that says what was added; "" where nothing was.
     """
     config, added = model.config, []
     if vocabulary > config.vocab_size:

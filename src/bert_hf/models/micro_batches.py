@@ -19,7 +19,7 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
         input_ids         [[a b c d] [e f g h] [i j k l]]  →  [[a b c d] [e f g h]]  and  [[i j k l]]
         masked_positions  [2 5 11]                         →  [2 5]                  and  [11 − 8] = [3]
     """
-    batch_size, length = inputs["input_ids"].shape
+    batch_size, *_, length = inputs["input_ids"].shape
     starts = range(0, batch_size, rows)
 
     # Where in the sorted indices each piece ends: all at once, because reading them waits where the batch is on a

@@ -65,9 +65,8 @@ class BertEmbeddings(nn.Module):
         A relative position is then a rotation, which an attention head learns for all positions at once; with random
         embeddings it has to learn every pair of positions separately.
 
-        Args:
-            std: standard deviation of the other embeddings. The sinusoids get three times that, so that positions
-                dominate words at first (measured: docs/small_machine.md).
+        They get three times the standard deviation `std` of the other embeddings, so that positions dominate words at
+        first (measured: docs/small_machine.md).
         """
         table = self.position_embeddings.weight  # (P, H)
         positions, size = table.shape

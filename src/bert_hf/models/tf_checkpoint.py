@@ -4,15 +4,13 @@ A dense kernel is transposed, every other tensor is copied. Variables without a 
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, BertPreTrainedModel
 
-from bert_hf.config.checkpoint_arguments import ConversionArguments
-from bert_hf.config.files import check_input_file, check_writable, parse_json, read_input_text
+from bert_hf.config.files import check_input_file, parse_json, read_input_text
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
@@ -32,11 +30,6 @@ _CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads a
     (BertForMaskedLM, {"cls.predictions.bias"}),
     (BertModel, set()),
 )
-
-
-def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
-    """Check that the folder can be written."""
-    yield check_writable(str(conversion_args.output_dir))
 
 
 # ---- files

@@ -36,11 +36,9 @@ def unpadded_attention(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """Compute the attention of the tokens of each sequence to the tokens of that sequence.
+    """Compute the attention of the tokens of each sequence to the tokens of that sequence, all (T, A, D).
 
-    Args:
-        query: (T, A, D), or with `selected_queries` those of `batch.query_indices` (Q, A, D), as the result.
-        key, value: (T, A, D).
+    With `selected_queries`, query and result are (Q, A, D), for `batch.query_indices` only.
     """
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 

@@ -75,11 +75,7 @@ def unpad_batch(
         token_indices 4 5 6 7 0 1 2    query_indices 0 1 4 6    cls_queries 2 0    masked_queries 3 1
         groups (1, 4, 2) (1, 3, 2)     cu_seqlens 0 4 7         query_cu_seqlens 0 2 4
 
-    Args:
-        attention_mask: (B, L), 0 at padding.
-        masked_positions: (M,) indices into the flattened B·L, each once.
-        token_positions: (T,) indices of the real tokens, ascending; needed if not `grouped`.
-        grouped: sequences of equal shape become neighbours; by default on a CPU.
+    By default they are grouped on a CPU; if not, the token positions (T,), ascending, are needed.
     """
     device, (count, length) = attention_mask.device, attention_mask.shape
     masked_positions = masked_positions.long()

@@ -22,11 +22,7 @@ class UnpaddedBertModel(BertModel):
     """Compute only the real tokens, with the parameters of a stock encoder, which it replaces.
 
     Texts of different lengths may share a batch at no cost, so the rows of a fine-tuning keep their random order.
-
-    Args:
-        stock: the encoder; its parameters are shared, not copied.
-        cls_only: the head reads only the pooler output: the last layer computes [CLS], and `last_hidden_state` has
-            its states (B, 1, H).
+    With `cls_only` the last layer computes only [CLS], and `last_hidden_state` has its states (B, 1, H).
     """
 
     def __init__(self, stock: StockBertModel, cls_only: bool):

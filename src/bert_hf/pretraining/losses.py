@@ -106,12 +106,7 @@ def row_lengths(inputs: dict) -> Tensor:
 
 
 def mean_metrics(sums: Sequence[float] | np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return mean losses (nats) and accuracies; a task without labels is left out.
-
-    Args:
-        sums: three for each task, as `TaskLosses.sums`.
-        names: of the tasks, as in `mlm_loss`.
-    """
+    """Return mean losses (nats) and accuracies from each task's `TaskLosses.sums`; one without labels is left out."""
     metrics = {"loss": 0.0}
     for name, (total, count, correct) in zip(names, np.reshape(sums, (-1, 3)).tolist(), strict=True):
         if count:

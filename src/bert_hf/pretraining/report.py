@@ -21,7 +21,7 @@ from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.log_lines import format_metrics, trained_line
-from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
+from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run import Run, describe_machine, evaluation_run
@@ -70,13 +70,15 @@ class PreTrainingReport(TrainerCallback):
         args = self.trainer.args
         model: Any = self.trainer.network
         mean_length = sum(share * length for length, share in self.example_args.lengths())
-        tokens = round(args.max_steps * global_batch_size(args) * mean_length)
+        batch = global_batch_size(args)
+        factors = f"{args.per_device_train_batch_size} × {args.gradient_accumulation_steps} × {args.world_size}"
+        tokens = round(args.max_steps * batch * mean_length)
         passes = tokens / max(1, self.corpus.tokens)
         return (
             f"model: {model.config.num_hidden_layers} layers × {model.config.hidden_size}, "
             f"{model.num_parameters():,} parameters, vocabulary {model.config.vocab_size:,}\n"
             f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
-            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
+            f"batch: {factors} = {batch} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
             f"machine: {describe_machine(args)}"
         )
 

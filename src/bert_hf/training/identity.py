@@ -6,7 +6,7 @@ An identity is a dict of settings. A value may be a group, itself a dict (`optim
 from enum import Enum
 from typing import Any
 
-from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.models.loading import find_checkpoint, weight_files
 
 _EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")

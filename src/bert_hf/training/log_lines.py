@@ -73,7 +73,7 @@ def format_metrics(metrics: dict) -> str:
 def metric_label(name: str) -> str:
     """Return `MLM loss` for `eval_mlm_loss`."""
     label = name.removeprefix("eval_").replace("_", " ")
-    return re.sub(r"\b(mlm|nsp|sop|f1)\b", lambda match: match[0].upper(), label)
+    return re.sub(r"\b(mlm|nsp|f1)\b", lambda match: match[0].upper(), label)
 
 
 def trained_line(steps: int, trained: dict) -> str:

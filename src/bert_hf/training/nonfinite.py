@@ -42,8 +42,7 @@ class NonFiniteGuard:
     def check_norm(self, norm: Any, step: int, scaler: torch.amp.GradScaler | None) -> None:
         """End the run if the norm of a step's gradient, or of the step before, is not finite (None is good).
 
-        Args:
-            scaler: of the loss, under fp16. It skips updates that overflow, which is not an error.
+        Under fp16 the scaler of the loss skips updates that overflow, which is not an error.
         """
         self.settle()
         scales = scaler is not None and scaler.is_enabled()

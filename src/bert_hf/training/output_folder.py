@@ -51,9 +51,7 @@ def _is_empty(folder: Path) -> bool:
 def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
     """Return the folder that a recipe without a Trainer may write: new, empty, or (with `overwrite`) one of ours.
 
-    Args:
-        ours: globs of the files that such a recipe writes; a folder of ours is known by the first.
-        resumable: the recipe may continue in a folder of ours.
+    It is known by the first of `ours`, globs of the files that the recipe writes; a resumable one may continue there.
     """
     if output_dir is None:
         raise InputError("missing option", where="--output_dir", remedy="give a folder")

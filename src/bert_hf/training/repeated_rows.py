@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 from bert_hf.models.functional import IGNORE_INDEX
+from bert_hf.models.micro_batches import split_micro_batch
 
 
 def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator[dict]:
@@ -27,19 +27,13 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
         own_rows = min(max(0, last - args.process_index * size), size)
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
         filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, size, own_rows) if filled else batch
+        yield _first_rows(batch, own_rows) if filled else batch
 
 
-def _first_rows(batch: dict, size: int, rows: int) -> dict:
-    """Return the first rows of a batch of `size` rows; for zero rows the first one without its labels."""
-    rows_left = max(1, rows)
-    result = {name: value for name, value in batch.items() if name != "layout"}  # the layout is of all rows
-    for name, value in result.items():
-        if name in ("masked_positions", "token_positions"):  # indices into the flattened batch (B·L)
-            result[name] = value[value < rows_left * batch["input_ids"].shape[1]]
-        elif isinstance(value, Tensor) and value.dim() and len(value) == size:
-            result[name] = value[:rows_left]
-
+def _first_rows(batch: dict, rows: int) -> dict:
+    """Return the first rows of a batch; for zero rows the first one without its labels."""
+    without_layout = {name: value for name, value in batch.items() if name != "layout"}  # it has the masked positions
+    result = next(split_micro_batch(without_layout, max(1, rows)))
     for name in [name for name in result if "label" in name and not rows]:
         result[name] = torch.full_like(result[name], torch.nan if result[name].is_floating_point() else IGNORE_INDEX)
     if not rows and "masked_positions" in result:

@@ -81,10 +81,9 @@ class Run:
 
     @contextlib.contextmanager
     def writing(self, public: bool | Collection[str] = False) -> Iterator[Path]:
-        """Context manager: record the files that appear or change in the folder. Yields the folder.
+        """Context manager: record the files that appear or change in the folder, which it yields.
 
-        Args:
-            public: the files that are pushed: all but those in subfolders, none, or these.
+        `public` files are pushed: all but the ones in subfolders, none, or these.
         """
         if not self.writes:
             yield self.folder
@@ -133,9 +132,7 @@ class Run:
     ) -> None:
         """Save model, tokenizer, metrics, curves and card, push if asked, and record that the run is complete.
 
-        Args:
-            metrics: by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
-            baselines: metrics of models without a network; drawn into the curves and saved in `all_results.json`.
+        The metrics are by split (`eval`, `test`); the baselines are metrics of models without a network.
         """
         with self.writing(public=True) as folder:
             trainer.save_model()
@@ -218,10 +215,8 @@ def describe_machine(args: TrainingArguments) -> str:
 def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     """Lock the output folder, seed the generators, and return the run that begins or continues there.
 
-    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once.
-
-    Args:
-        options: dataclasses with fields that name its inputs.
+    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once, unless an
+    input that the `options` name is in the folder.
     """
     identity = json.loads(json.dumps(identity))
     identities = gather(identity)

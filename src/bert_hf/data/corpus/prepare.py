@@ -44,7 +44,6 @@ def prepare(
     """Split the inputs into sentences and these into ids, one or more shards in `folder` per input.
 
     Args:
-        inputs: see `sources`: anything with `name`, `checksum()` and `read()`.
         language: for the sentence splitter; None: a line is a sentence.
         shard: (i, n): make the inputs i, i + n, i + 2n, …: one of n parts of the work.
         without: {input: numbers of documents that are left out}.
@@ -55,9 +54,6 @@ def prepare(
     Returns:
         The corpus; None where other parts still have shards to make. Whichever part ends last completes the folder,
         with the bytes that a single machine would have written.
-
-    Raises:
-        InputError: the text is invalid or has no token, or the folder contains another corpus.
     """
     folder = Path(folder)
     shared = _shard_settings(inputs, tokenizer, language, options or {})

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert_hf.config.files import read_json_object, write_durably
-from bert_hf.data.corpus.checksums import file_checksum, json_checksum
+from bert_hf.config.files import file_checksum, json_checksum, read_json_object, write_durably
 from bert_hf.data.text.encoding import (
     Encoded,
     batch_text_pieces,
@@ -57,8 +56,7 @@ class ShardWriter:
             writer.add(encoded)
         writer.entry
 
-    Args:
-        facts: what the record holds in addition to the counts.
+    The record holds these facts in addition to the counts.
     """
 
     entry: dict  # the record, after the `with`
@@ -243,12 +241,7 @@ class InputShards:
         language: str | None,
         mapped: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
-        """Read the input, encode it and write the shards that are not finished: the work of one process.
-
-        Args:
-            tokenizer: the arguments of `encoding.load_encoder`.
-            mapped: a `map` that encodes the groups, of one process or several.
-        """
+        """Read the input, encode it by `mapped` and write the shards that are not finished (in one process)."""
         pieces = leave_out(self.source.read(), self.without)
         done = sum(entry["groups"] for entry in self.entries)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.config.files import json_checksum
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.tokenization import tokenizer_checksum
@@ -126,9 +126,8 @@ def _read_manifest(folder: Path) -> dict:
 class Corpus:
     """A prepared corpus, or some of its documents.
 
-    Attributes:
-        fingerprint: of the text and settings of the corpus, and of the chosen documents.
-        documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents count.
+    `fingerprint` is of text and settings, and of the chosen `documents`: {shard: boolean mask of its documents}; of a
+    shard that is not in it all documents count.
     """
 
     def __init__(
@@ -138,11 +137,7 @@ class Corpus:
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
     ):
-        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part.
-
-        Raises:
-            InputError: there is no such corpus, or its shards are not as the manifest says.
-        """
+        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part."""
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder) if manifest is None else manifest
         self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
@@ -246,9 +241,6 @@ class Corpus:
         """Return (train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
-
-        Raises:
-            InputError: there are fewer than four documents.
         """
         head = self.windows()[0]
         window = self.window(head)

@@ -23,9 +23,7 @@ from bert_hf.errors import InputError
 class TextCorpus(Window):
     """Tokenized documents in memory: a corpus that is its only window, with the methods of a `Corpus`.
 
-    Args:
-        texts: one document each; documents without a token are left out.
-        language: for the sentence splitter (ISO 639); None: a line is a sentence.
+    Each text is a document; documents without a token are left out.
     """
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
@@ -59,11 +57,9 @@ def open_corpus(
     text_column: str | None = None,
     language: str | None = "en",
 ) -> Any:
-    """Open a corpus: one that is already open, a folder made by `prepare.py`, or texts.
+    """Open a corpus: one that is already open, a folder made by `prepare.py`, texts, or rows with a text column.
 
-    Args:
-        source: a corpus; its folder; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
-        tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
+    Texts need a tokenizer, a prepared corpus is compared with it.
     """
     if isinstance(source, str | Path):
         source = Corpus(source)

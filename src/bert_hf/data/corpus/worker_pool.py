@@ -15,9 +15,6 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
     """Yield the results of `function(*argument)` in order; processes are never more than a few results ahead.
 
     (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.)
-
-    Raises:
-        InputError: a worker process died.
     """
     if num_proc == 1:
         yield from starmap(function, arguments)

@@ -47,9 +47,6 @@ class DataCollatorForPreTraining:
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
         indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding (`layout_of`).
         (Stock models ignore the last three.)
-
-    Raises (when called):
-        InputError: a row of another kind, or without a label (with `nsp`).
     """
 
     needs_all_columns = True  # for `PreTrainer`: it then removes no columns of a dataset

@@ -54,9 +54,6 @@ class PreTrainingExamples(Dataset):
     Attributes:
         lengths: {(phase, epoch, window): number of examples, None past the last window}, as far as it is known. A
             checkpoint holds it, so that a resumed run does not open the windows that it has already read.
-
-    Raises:
-        InputError: no corpus or text, no tokenizer for texts, or no pairs can be drawn (`Objective.check`).
     """
 
     def __init__(

@@ -24,7 +24,7 @@ def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> n
 
 
 def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
-    """Return positions to predict, ascending, whole words only.
+    """Return positions to predict, ascending, whole words only; `maskable` and `starts_word` are (L,) bool.
 
     Words are taken in random order while they fit into the budget of `prediction_count`; one that does not fit is
     skipped. So the budget is never exceeded, and the rest of it is shorter than the shortest word that was not taken.
@@ -33,10 +33,6 @@ def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: flo
         words 0 0 0 1 1 2 3, of lengths 3, 2, 1, 1; the random order is 1, 0, 3, 2
         word 1 fits (1 token left), word 0 with its three does not, word 3 fits (none left)
         chosen: cat ##s on, the positions 3, 4, 6
-
-    Args:
-        maskable: (L,) bool.
-        starts_word: (L,) bool, false where a token continues the word of the token before it.
     """
     candidates = np.flatnonzero(maskable)
     budget = prediction_count(len(candidates), probability)

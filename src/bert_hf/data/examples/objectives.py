@@ -21,14 +21,12 @@ from bert_hf.errors import InputError
 class Objective:
     """Which segments make an example, and what its label is called in the metrics.
 
-    Args:
-        arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `gather_chunks` makes
-            `chunks`; `target` (documents,) is how many tokens an example of each document should have.
-        metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
+    `arrange` (documents, chunks, target, max_tokens, rng) returns the examples of an epoch. `gather_chunks` makes
+    `chunks`; `target` (documents,) is how many tokens an example of each document should have.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
-    metric: str = ""
+    metric: str = ""  # names the label's loss and accuracy, as in `eval_nsp_loss`; empty without a label
 
     @property
     def pairs(self) -> bool:
@@ -87,17 +85,13 @@ OBJECTIVES: dict[bool | str, Objective] = {
 def plan_epoch(
     documents: DocumentBounds, max_tokens: int, short_seq_probability: float, objective: Objective, rng: Generator
 ) -> EpochPlan:
-    """Draw the examples of one epoch.
+    """Draw the examples of one epoch, of up to `max_tokens` tokens without the special ones.
 
     Example: documents with sentences of [6, 7, 3, 8, 5], [20, 4] and [9] tokens; max_tokens 10; next-sentence pairs.
         chunks of two or more sentences: [6, 7], [3, 8, 5] and [20, 4]
         cut into A and B: 6 | 7 and 3 | 8, 5 and 20 | 4; a coin replaces the B of the first and of the last
         the replaced segments are exchanged: (6, 4) NOT_NEXT, (3, [8, 5]) IS_NEXT, (20, 7) NOT_NEXT
         for [9], a B of about 9 tokens follows its A: (3, 8) IS_NEXT, and with 9 in its place: (3, 9) NOT_NEXT
-
-    Args:
-        max_tokens: number of tokens that A and B may have together, special tokens not counted.
-        short_seq_probability: share of the documents whose target length is uniform in [2, max_tokens].
     """
     # The target length of each document, one for all of its chunks
     target = np.full(len(documents.starts), max_tokens)

@@ -17,7 +17,7 @@ from torch.utils.data import Sampler
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
 
 T = TypeVar("T")
-WindowLength = Callable[[int, int, int], int | None]
+WindowLength = Callable[[int, int, int], int | None]  # (phase, epoch, window) → examples; None: no such window
 
 
 class ExampleNumber(NamedTuple):
@@ -53,9 +53,7 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
         >>> phases_of_run([(128, 0.9), (512, 0.1)], steps=100, global_batch=8)
         (Phase(max_seq_length=128, end=720), Phase(max_seq_length=512, end=None))
 
-    Args:
-        lengths: (tokens, share of the steps) of each phase, in order. A phase that gets no step is left out.
-        global_batch: sequences in an optimizer step, the same in all phases.
+    A phase that gets no step is left out. The global batch is the same in all phases.
     """
     phases = []
     done = 0.0
@@ -134,23 +132,16 @@ class RunSampler(Sampler[ExampleNumber]):
     Ranks take turns, a micro-batch at a time, and each makes only its own numbers. The next window is prepared in a
     thread. The length counts the whole run, also where it starts late: transformers' Trainer then sees one epoch of
     `total` examples, and resuming at position N reads none of the N examples before it.
-
-    Args:
-        window_length: (phase, epoch, window) → number of examples, None where the epoch has no such window. It may
-            depend on the run's seed, and on nothing else.
-        total: examples in the run, over all ranks.
-        start: examples already consumed by the whole run (all ranks).
-        rank, ranks, batch_size: this rank, their number, and sequences in a micro-batch of each.
     """
 
     phases: tuple[Phase, ...]
-    window_length: WindowLength
-    total: int
+    window_length: WindowLength  # a function of the run's seed, and of nothing else
+    total: int  # examples in the run, over all ranks
     seed: int
-    start: int = 0
+    start: int = 0  # examples that the run has consumed, over all ranks
     rank: int = 0
     ranks: int = 1
-    batch_size: int = 1
+    batch_size: int = 1  # of a micro-batch
 
     def __len__(self) -> int:
         return self.total // self.ranks

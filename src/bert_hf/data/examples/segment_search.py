@@ -44,12 +44,8 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
         7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
         20 wanted: the nearest length is 30, which only sentence 3 has
 
-    Args:
-        wanted: (n,) tokens.
-        max_tokens: longer sentences count as having this length.
-
-    Returns:
-        (_SENTENCE_CANDIDATES, n) sentences.
+    Sentences longer than `max_tokens` count as having this length. `wanted` is (n,), the result
+    (_SENTENCE_CANDIDATES, n).
     """
     # All sentences of the documents, or a sample.
     ends = np.cumsum(documents.ends - documents.starts)
@@ -84,12 +80,7 @@ def find_segments(
         the second: [9] has 9, [9, 4] has 13, which is nearer
         the fourth: [8] ends with the document, so it is extended to the front: [4, 8], exactly 12
 
-    Args:
-        wanted: (n,) tokens.
-        excluded: (n,) the document that must not be used for each; then there are two documents at least.
-
-    Returns:
-        start, end: (n,) sentences of each segment.
+    The result is the start and the end (n,) of each. A document may be `excluded` for each, if there are two at least.
     """
     start, document = _draw_sentences(documents, wanted, rng, excluded)
     first = documents.starts[document]
@@ -116,8 +107,7 @@ def _draw_sentences(
         35 wanted: b and c are long enough, and one of the numbers 0–6 is drawn
         35 wanted, b excluded: one of 0–3 is drawn, and 3 is added: a sentence of c
 
-    Returns:
-        sentence, document: (_SEGMENT_CANDIDATES, n) each.
+    The result is (sentence, document), (_SEGMENT_CANDIDATES, n) each.
     """
     size = documents.sizes
     count = documents.ends - documents.starts

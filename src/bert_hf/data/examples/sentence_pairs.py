@@ -73,12 +73,7 @@ def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: 
 def next_sentence_pairs(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`.
-
-    Args:
-        target: (documents,) how many tokens an example of each document should have.
-        max_tokens: of an example, special tokens not counted.
-    """
+    """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`."""
     _, start, end = chunks
     several = end - start > 1
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
@@ -185,12 +180,8 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         neighbours exchange   6a  5a 29c  9d 30b   none suits: same document twice, too long, too short, its own
         in the end            9d  6a  5a 30b 29c   6a is unmatched: only 9d would suit 5a or 6a, and 5a has it
 
-    Args:
-        document, length: (n,) of each replaced segment.
-
-    Returns:
-        partner: (n,) a permutation: pair i gets the segment of pair partner[i].
-        unmatched: the pairs for which that segment is unsuitable.
+    Return a permutation `partner` (n,): pair i gets the segment of pair partner[i]; and the pairs for which that
+    segment is unsuitable.
     """
     count = len(document)
     order = np.lexsort((rng.random(count), length))
@@ -257,11 +248,7 @@ def _pair_single_sentences(
         A is what precedes B, up to the target: [12, 6], because 12 + 6 + 7 ≥ 20, and [11, 3]
         the pairs: ([12, 6], [7]) IS_NEXT and ([11, 3], x) NOT_NEXT
     Where no sentence is as long as x, B is the segment of one or more sentences whose length comes nearest.
-
-    Args:
-        single: (n,) the sentences of the one-sentence documents.
-        target: (D,) tokens that A and B of a document should have together.
-        max_tokens: lengths above it count as equal, since truncation makes them so.
+    Lengths above `max_tokens` count as equal, since truncation makes them so.
     """
     wanted = np.tile(np.minimum(documents.tokens(single, single + 1), max_tokens), 2)
     b_start, b_end = _draw_second_segments(documents, wanted, target, max_tokens, rng)

@@ -18,22 +18,10 @@ from bert_hf.data.text.sources import Source
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-class Duplicates(dict[int, frozenset[int]]):
-    """{input: numbers of the documents to leave out}, as `encoding.leave_out` counts (from 0, empty ones too).
-
-    documents: how many there are, without the empty ones. left_out: how many are duplicates.
-    """
-
-    def __init__(self, numbers: dict, documents: int):
-        super().__init__(numbers)
-        self.documents, self.left_out = documents, sum(map(len, numbers.values()))
-
-
-def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> Duplicates:
+def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[int, frozenset[int]], int]:
     """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory.
 
-    Args:
-        num_proc: processes; each reads whole inputs. The result does not depend on it.
+    Return {input: their numbers}, as `encoding.leave_out` counts, and how many documents are not empty.
     """
     parts = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     digests = [np.zeros(0, np.uint64), *progress(parts, "comparing documents", "inputs", len(inputs))]
@@ -46,7 +34,7 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> Duplicates:
     for source, (begin, end) in enumerate(itertools.pairwise(ends.tolist())):
         if again[begin:end].any():
             numbers[source] = frozenset(np.flatnonzero(again[begin:end]).tolist())
-    return Duplicates(numbers, int((every != 0).sum()))
+    return numbers, int((every != 0).sum())
 
 
 def document_digests(source: Source) -> np.ndarray:

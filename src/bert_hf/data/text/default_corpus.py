@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.config.files import json_checksum
 from bert_hf.data.text.readers import Piece, cut_pieces
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so

@@ -160,11 +160,7 @@ def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
 
 
 def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language: str | None) -> Encoded:
-    """Encode a group of pieces. Sentences without a token are left out.
-
-    Args:
-        tokenizer: without truncation and padding, or the arguments of `load_encoder` (for another process).
-    """
+    """Encode a group of pieces; another process gets the arguments of `load_encoder`. Empty sentences are left out."""
     rust = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
     ids, lengths = encode(rust, list(itertools.chain.from_iterable(split)))

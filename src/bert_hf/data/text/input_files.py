@@ -57,11 +57,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 
 def expand(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files that paths and globs name, each once, in the order given, those of a glob sorted.
-
-    Args:
-        folders: folders are accepted, and remain as they are.
-    """
+    """Return the files (and `folders`) that paths and globs name, each once, in the order given, a glob's sorted."""
     files = []
     for pattern in patterns:
         if folders and os.path.isdir(pattern):
@@ -117,11 +113,7 @@ def named_kind(path: str | Path) -> str:
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the kind of a file as a suffix: by its first kilobytes where they tell it, else by its name.
-
-    Raises:
-        InputError: it is a kind of document that is not read, such as a PDF.
-    """
+    """Return the kind of a file as a suffix: by its first kilobytes where they tell it, else by its name."""
     named = named_kind(path)
     if not os.path.isfile(path):
         return named

@@ -52,11 +52,7 @@ def documents(pieces: Iterable[Piece]) -> Iterator[str]:
 
 
 def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
-    """(line number, line without its end) of a text file, compressed or not.
-
-    Args:
-        encoding: None: UTF-8.
-    """
+    """Yield (line number, line without its end) of a text file, compressed or not; by default UTF-8."""
     if encoding is None:
         for number, _, raw, _ in _raw_lines(path):
             yield number, _decode(raw, path, number).removesuffix("\n")

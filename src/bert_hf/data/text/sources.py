@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import ARTICLES, kind_of
 from bert_hf.data.text.line_breaks import join_lines, wrap_width
@@ -208,11 +208,7 @@ def _load_streaming(dataset: str, config: str | None):
 def hub_rows(
     dataset: Any, config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a Hub dataset, or of a folder of its files, that exist, in this order.
-
-    Args:
-        dataset: its id or folder, or the `datasets.Dataset` of each split.
-    """
+    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that exist."""
     import datasets
 
     loaded: Any = dataset

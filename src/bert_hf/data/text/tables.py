@@ -53,19 +53,12 @@ _Numbered = tuple[int | None, dict[str, Any]]  # line (or number) and values of 
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table. Cells of .csv and .tsv files are strings as they stand in the file."""
 
-    Attributes:
-        values: by column. Cells of .csv and .tsv files are strings as they stand in the file.
-        where: its file, or its Hub dataset.
-        line: in the file; of a Parquet file the number of the row; None of a Hub dataset and of a JSON array.
-        document: name of its document within the file, for a sentence of a CoNLL file; else None.
-    """
-
-    values: dict[str, Any]
-    where: str
-    line: int | None = None
-    document: str | None = None
+    values: dict[str, Any]  # by column
+    where: str  # its file, or its Hub dataset
+    line: int | None = None  # in a Parquet file its number; None in a Hub dataset and in a JSON array
+    document: str | None = None  # name of its document within the file, for a sentence of a CoNLL file
 
     def error(self, what: str, remedy: str) -> InputError:
         """Return an error about this row."""
@@ -192,11 +185,7 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
 
 
 def choose_column(row: Row, only_strings: bool = True) -> str:
-    """Return the column of the text, by the first row: by its name, or the only one of strings.
-
-    Args:
-        only_strings: False: by its name alone.
-    """
+    """Return the column of the text, by the first row: by its name or (`only_strings`) the only one of strings."""
     if column := usual_column(row.values, TEXT_NAMES):
         return column
     named = {name: value for name, value in row.values.items() if name.strip()}

@@ -18,9 +18,8 @@ from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
-from bert_hf.config.files import read_input_text
+from bert_hf.config.files import json_checksum, read_input_text
 from bert_hf.console import logger, progress
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.writing_systems import choose_accents
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json
@@ -53,13 +52,9 @@ def train_tokenizer(
     texts and options give the same vocabulary. A line says whether accents are stripped, and why.
 
     Args:
-        texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
         vocab_size: an upper limit; a small text gives a smaller vocabulary.
         strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
             Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
-
-    Raises:
-        InputError: not even one character fits into `vocab_size`.
     """
     characters = Counter()
     for text in texts:
@@ -174,10 +169,6 @@ def load_tokenizer(
 
     Args:
         model: the checkpoint that the tokenizer is for; its own tokenizer must give the ids the same meaning.
-
-    Raises:
-        InputError: there is no tokenizer or none that BERT can use; its files contradict an option which is not the
-            default; or its ids mean other pieces than the model's.
     """
     path = Path(name_or_path)
     given = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
@@ -357,15 +348,11 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 class ModelInput(NamedTuple):
-    """The token ids of one text or of a pair with their special tokens.
-
-    Attributes:
-        starts: where the tokens of each text begin.
-    """
+    """The token ids of one text or of a pair with their special tokens."""
 
     input_ids: list[int]
     token_type_ids: list[int]
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # where the tokens of each text begin
 
 
 class InputTemplate:

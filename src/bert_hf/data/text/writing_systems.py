@@ -30,18 +30,12 @@ def script_of(character: str) -> str | None:
     return None if script in _NO_SCRIPT else script
 
 
-def letters_by_script(characters: Counter[str]) -> Counter[str]:
-    """Return how many of the characters are letters of each script."""
+def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
+    """Return whether an uncased tokenizer for a text with these characters strips accents, and why, in one line."""
     letters = Counter()
     for character, count in characters.items():
         if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
             letters[script] += count
-    return letters
-
-
-def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
-    """Return whether an uncased tokenizer for a text with these characters strips accents, and why, in one line."""
-    letters = letters_by_script(characters)
     others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
     share = others.total() / max(1, letters.total())
     if share > OTHER_SCRIPTS:

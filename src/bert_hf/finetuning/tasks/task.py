@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.config.files import write_durably
+from bert_hf.config.files import json_checksum, write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.console import shorten_list
-from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads import head_named

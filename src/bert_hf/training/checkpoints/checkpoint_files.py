@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
+from bert_hf.config.files import file_checksum, flush_to_disk, json_checksum, read_json_object, write_durably
 from bert_hf.console import logger
-from bert_hf.data.corpus.checksums import file_checksum, json_checksum
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.training.distributed import Ranks
 
@@ -87,12 +86,7 @@ def _digest(manifest: dict) -> str:
 
 
 def verify(folder: Path) -> dict:
-    """Compare every file of a checkpoint with its manifest, and return the manifest.
-
-    Raises:
-        DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
-            not in the manifest; the step differs from the folder's name.
-    """
+    """Compare every file of a checkpoint with its manifest, and the step with its name; return the manifest."""
     path = folder / MANIFEST
     manifest = read_json_object(path) if path.is_file() else None
     if manifest is None or manifest.get("sha256") != _digest(manifest):
@@ -231,12 +225,9 @@ class RunCheckpoints:
     def write(
         self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None
     ) -> None:
-        """Write a checkpoint. Called by all ranks; an error of one is raised on all.
+        """Write a checkpoint, then `rotate`. Called by all ranks; an error of one is raised on all.
 
-        Args:
-            write_files: writes this rank's files into a folder; without DeepSpeed, rank 0 writes all.
-            facts: as for `commit`.
-            keep, spared: as for `rotate`.
+        `write_files` writes this rank's files into a folder; without DeepSpeed, rank 0 writes all.
         """
         temporary = final.with_name(TEMPORARY + final.name)
         rank = self._ranks.rank

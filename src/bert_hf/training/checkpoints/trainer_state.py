@@ -98,11 +98,7 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 def save_model(
     model: nn.Module, weights: dict[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, folder: Path, step: int
 ) -> None:
-    """Write weights (tied ones once), the configuration if the model has one, and a tokenizer.
-
-    Raises:
-        RunInterrupted: a weight is not finite; nothing is written.
-    """
+    """Write weights (tied ones once), the configuration if the model has one, and a tokenizer; not NaN or infinity."""
     tied = getattr(model, "all_tied_weights_keys", {})
     # Copies, because safetensors takes no tensors that share memory: ties of a plain module, parts of a flat buffer
     untied = {name: value.detach() for name, value in weights.items() if name not in tied}

@@ -30,10 +30,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
     With the singular value decomposition U·S·Vᵀ the result is about U·Vᵀ: the iteration sends each singular value
     into [0.7, 1.2] and does not change U and V.
-
-    Args:
-        matrix: (rows, columns), or (n, rows, columns) for n matrices by the same few kernels; as the result.
-        dtype: precision of the products and of the result.
+    The matrix, and so the result, is (rows, columns), or (n, rows, columns) for n matrices by the same few kernels.
     """
     rows, columns = matrix.shape[-2:]
     multiply_add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
@@ -94,11 +91,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     The factor 0.2 · √max(r, c) gives the update the root mean square of AdamW's updates (Liu et al. 2025, "Muon is
     Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
-
-    Args:
-        matrix_groups, other_groups: dicts with `params`, `lr` and `weight_decay`.
-        betas, eps: of AdamW.
-        dtype: precision of the orthogonalisation.
+    Each group has `params`, `lr` and `weight_decay`; `dtype` is the precision of the orthogonalisation.
     """
 
     def __init__(

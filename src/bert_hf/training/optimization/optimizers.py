@@ -29,12 +29,6 @@ def global_batch_size(args: TrainingArguments) -> int:
     return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
-def format_batch_size(args: TrainingArguments) -> str:
-    """Return `32 × 2 × 4 = 256`: sequences of a device, accumulation steps, ranks."""
-    factors = (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size)
-    return f"{' × '.join(map(str, factors))} = {global_batch_size(args)}"
-
-
 # ---- parameters
 
 
@@ -117,17 +111,11 @@ class BertAdam(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of --optim.
-
-    Args:
-        make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
-        options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
-        whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
-    """
+    """One value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
-    options: tuple[str, ...] = ()
-    whole_matrices: bool = False
+    options: tuple[str, ...] = ()  # that it reads besides learning rate and weight decay; part of a run's identity
+    whole_matrices: bool = False  # it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank
 
 
 def _from_transformers(model: nn.Module, args: Any) -> torch.optim.Optimizer:
