@@ -4,9 +4,10 @@ from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.report import Unknown, corpus_findings, find_markup, unknown_characters
+from bert_hf.data.corpus.report import corpus_findings, find_markup
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.text.tokenization import train_tokenizer
+from bert_hf.data.text.unknown import Unknown, unknown_characters
 
 TOPICS = {
     "sea": "boat wave salt wind sail rope crew tide fish gull storm mast keel deck port",
@@ -113,7 +114,7 @@ def test_text_of_which_nothing_can_be_predicted_is_refused_before_training(tmp_p
     words = ["--config_name", "tiny", "--train_file", str(tmp_path / "a.txt"), "--max_steps", "2", *place]
     assert recipe("pretrain")([*words, "--tokenizer_name", str(tmp_path / "vocab.txt")]) == 2
     line = capsys.readouterr().err
-    assert "a.txt: no token can be predicted, all are unknown" in line
+    assert "a.txt: no token can be predicted, all are unknown: words of more than 100 characters" in line
     assert not (tmp_path / "run").exists()
 
 

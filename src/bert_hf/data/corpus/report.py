@@ -3,7 +3,6 @@
 Each line is a measurement; one that begins with `!` is a problem, and names the remedy.
 """
 
-import enum
 import hashlib
 import re
 from collections import Counter
@@ -24,16 +23,15 @@ from bert_hf.data.corpus.requested_corpus import (
 )
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
-from bert_hf.data.text.encoding import split_sentences
 from bert_hf.data.text.readers import documents
-from bert_hf.data.text.tokenization import backend, id_count, load_tokenizer, train_tokenizer
+from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
+from bert_hf.data.text.unknown import Unknown, unknown_characters
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
 _DECODED_TOKENS = 300  # of each
 _COMPARED = 20_000  # documents whose sentences are compared
 _ENCODED = 4_000_000  # characters that are encoded to find unknown ones, at most
-_ENCODED_AT_ONCE = 1000  # sentences
 _MUCH_UNKNOWN = 0.005  # share of the characters (or tokens) that is a problem
 _MUCH_REPEATED = 0.005  # share of the documents
 _LONG = 100_000  # tokens of a mean document that is probably a whole file
@@ -135,42 +133,6 @@ def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
     }[cause]
     text = f"{share:.3%} of the characters are unknown" + (f", most of them in {cause.value}" if lost else "")
     return Finding(text, remedy if share > _MUCH_UNKNOWN else "")
-
-
-class Unknown(enum.Enum):
-    """Why a word becomes [UNK]."""
-
-    LONG = "words of more than 100 characters, which WordPiece does not split: a space between words is missing"
-    CASE = "words with capitals, which the vocabulary has in lower case only"
-    OTHERS = "words with a character that the vocabulary lacks"
-
-
-def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Counter[Unknown]:
-    """Return how many characters of the texts become [UNK], by cause."""
-    rust = backend(tokenizer)
-    longest = getattr(rust.model, "max_input_chars_per_word", 100)
-    lost: Counter[Unknown] = Counter()
-
-    def known(word: str) -> bool:
-        return tokenizer.unk_token_id not in rust.encode(word, add_special_tokens=False).ids
-
-    sentences = [sentence for text in texts for sentence in split_sentences(text, None)]
-    for first in range(0, len(sentences), _ENCODED_AT_ONCE):
-        batch = sentences[first : first + _ENCODED_AT_ONCE]
-        for sentence, encoding in zip(batch, rust.encode_batch(batch, add_special_tokens=False), strict=True):
-            for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
-                if number != tokenizer.unk_token_id:
-                    continue
-
-                word = sentence[begin:end]
-                if len(word) > longest:
-                    cause = Unknown.LONG
-                elif word != word.lower() and known(word.lower()):
-                    cause = Unknown.CASE
-                else:
-                    cause = Unknown.OTHERS
-                lost[cause] += len(word)
-    return lost
 
 
 def _long_documents(window: Window, nsp: bool) -> Finding:

@@ -34,6 +34,7 @@ from bert_hf.data.text.tokenization import (
     tokenizer_checksum,
     train_tokenizer,
 )
+from bert_hf.data.text.unknown import unknown_characters
 from bert_hf.errors import InputError
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -198,15 +199,27 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
     else:
         parts = corpus.split(corpus_args.validation_split_percentage)
 
-    # Special tokens, [UNK] among them, are never masked
-    for part in parts:
-        counts = part.unigram_counts(id_count(tokenizer))
-        counts[tokenizer.all_special_ids] = 0
-        if not counts.any():
-            remedy = "use the tokenizer of this text; bert-hf prepare --check true shows what is lost, and why"
-            where = part.manifest["shards"][part.shards[0]]["source"]
-            raise InputError("no token can be predicted, all are unknown", where=where, remedy=remedy)
+    for part, files in zip(parts, (train_file, corpus_args.validation_file or train_file), strict=True):
+        _check_predictable(part, tokenizer, corpus_args, files)
     return parts
+
+
+def _check_predictable(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
+) -> None:
+    """Check that there are tokens which can be masked and predicted: special tokens, [UNK] among them, cannot."""
+    counts = corpus.unigram_counts(id_count(tokenizer))
+    counts[tokenizer.all_special_ids] = 0
+    if counts.any():
+        return
+    texts = []
+    if not prepared_folder(files):
+        texts = [piece.text for piece in sample_inputs(text_sources(corpus_args, files), 1_000_000)]
+    lost = unknown_characters(texts, tokenizer)
+    cause = f": {max(lost, key=lost.__getitem__).value}" if lost else ""
+    remedy = "use the tokenizer of this text; bert-hf prepare --check true shows what is lost"
+    where = corpus.manifest["shards"][corpus.shards[0]]["source"]
+    raise InputError(f"no token can be predicted, all are unknown{cause}", where=where, remedy=remedy)
 
 
 # ---- checks before anything is prepared
