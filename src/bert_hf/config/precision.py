@@ -59,10 +59,16 @@ def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
     return choose_on_cpu(cpu_units(), hidden_size)
 
 
-def resolve_precision(args: TrainingArguments, hidden_size: int | None) -> None:
-    """Set `args.bf16` where it is None, and log the choice; before a Trainer is made of the arguments."""
+def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> None:
+    """Set `args.bf16` where it is None, and log the choice; before a Trainer is made of the arguments.
+
+    Args:
+        recorded: the precision with which the run began, where it is resumed, maybe on another kind of machine.
+    """
     if args.bf16 is None:
         args.bf16, reason = choose(args, hidden_size)
+        if recorded in ("bf16", "fp32"):
+            args.bf16, reason = recorded == "bf16", "as the run began"
         args.mixed_precision = "bf16" if args.bf16 else "no"  # for accelerate, when the Trainer is created
         logger.info(f"precision: {precision_name(args)} ({reason}; --bf16 true|false decides)")
 

@@ -18,7 +18,13 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, toke
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.tasks.task import Task
-from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults, selection_metric
+from bert_hf.finetuning.trainer import (
+    FineTuner,
+    load_task_model,
+    resolve_defaults,
+    selection_metric,
+    try_further_metrics,
+)
 from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import kept_weights, weights_checksum
@@ -37,6 +43,7 @@ from bert_hf.training.run import (
     evaluated_checkpoint,
     evaluation_run,
     recorded,
+    recorded_precision,
     start_run,
     use_trained_options,
 )
@@ -88,9 +95,11 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     The line `about` the model's weights is logged before the training.
     """
     task_args = task.task_args
-    resolve_precision(args, model.config.hidden_size)
+    resolve_precision(args, model.config.hidden_size, recorded_precision(args))
     line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
+    if args.do_train:
+        try_further_metrics(task, model, args)  # before the folder is this run's
     if not args.do_train:
         require_trained(task, about)
         return evaluation_run(args)

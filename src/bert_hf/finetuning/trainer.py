@@ -26,9 +26,10 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, losses_and_counts
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, compute_further, losses_and_counts, run_network
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.predict import Predictor, rows_of_texts
+from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.models.loading import check_positions, config_errors, find_checkpoint, load_network, read_safe_json
@@ -37,12 +38,28 @@ from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
+_TRIED_ROWS = 8
 _FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
 def selection_metric(args: TrainingArguments) -> str:
     """Return the model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+
+
+def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
+    """Compute further metrics of a few rows before a training, so that a wrong one ends it now."""
+    if not task.further:
+        return
+    head, train = task.head, task.parts["train"]
+    rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
+    encoded = head.encode(rows)
+    kept, _ = run_network(head, network.to(args.device).eval(), encoded.features, args.device)
+    further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
+
+    best = selection_metric(args).removeprefix("eval_")
+    names = (*head.metric_names(), "loss", *further)
+    check_known(best, names, f"no metric {best!r}", "--metric_for_best_model")
 
 
 def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
@@ -298,6 +315,7 @@ class FineTuner(ResumableTrainer):
     def train(self, *args, **named) -> Any:
         """Train and let the task choose by the validation rows: see `validate`."""
         self.task.begin()
+        try_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         features = self.task.encoded("train").features
         self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
@@ -350,9 +368,6 @@ class FineTuner(ResumableTrainer):
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         """Return whether a metric is the best so far; of equal ones the one with the lower loss is better."""
-        name = selection_metric(self.args).removeprefix("eval_")
-        known = [each.removeprefix("eval_") for each in metrics]
-        check_known(name, known, f"no metric {name!r}", "--metric_for_best_model")
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best

@@ -26,7 +26,7 @@ from bert_hf.training.distributed import rank0_value
 from bert_hf.training.identity import differences
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.run import recorded
+from bert_hf.training.run import recorded, recorded_precision
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
@@ -46,7 +46,8 @@ class StepBudget:
     def resolve(self) -> tuple[Phase, ...]:
         """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
         args = self.args
-        resolve_precision(args, planned_config(self.model_args).hidden_size)  # first, because it decides the speed
+        # First, because it decides the speed
+        resolve_precision(args, planned_config(self.model_args).hidden_size, recorded_precision(args))
 
         if not args.do_train:
             args.max_steps = 1  # it has no effect

@@ -27,7 +27,13 @@ from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import gather, rank0_value
 from bert_hf.training.identity import describe, differences, weights_checksum
-from bert_hf.training.optimization.optimizers import check_optimizer, check_schedule, option_text
+from bert_hf.training.optimization.optimizers import (
+    check_optimizer,
+    check_schedule,
+    global_batch_size,
+    optimizer_identity,
+    option_text,
+)
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
 from bert_hf.training.publishing.card import Card, write_card
 from bert_hf.training.publishing.curves import write_curves
@@ -35,7 +41,7 @@ from bert_hf.training.publishing.push import push
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 EXAMPLES = "examples.json"  # texts that were held out, for the demo; they are not pushed
-_RECORDED = ("identity", "finished", "files")  # attributes of a run that its record has
+_RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
 _LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
 
 # Options that name inputs
@@ -61,6 +67,7 @@ class Run:
     checkpoint: str | None = None  # the folder to resume from; None at the first step
     finished: bool = False
     files: dict[str, bool] = field(default_factory=dict)  # that it wrote, by name; True for public ones, to be pushed
+    pushed: list | None = None  # repository and revision to which it was pushed
     push_to: str | None = None  # repository on the Hub; None does not push
     writes: bool = True  # on this rank
 
@@ -152,6 +159,8 @@ class Run:
         names = [name for name, public in self.files.items() if public]
         options = {"private": args.hub_private_repo, "revision": args.hub_revision}
         logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
+        self.pushed = [self.push_to, args.hub_revision]
+        self.record()
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
@@ -234,7 +243,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     if args.push_to_hub:
         args.push_to_hub = False  # Trainer ignores errors and sends too much
         run.push_to = args.hub_model_id or run.folder.name
-        if run.finished and run.writes:
+        if run.finished and run.writes and run.pushed != [run.push_to, args.hub_revision]:
             run.push(args)
     return run
 
@@ -385,6 +394,24 @@ def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None
 
 
 # ---- what a folder records
+
+
+def recorded_precision(args: RunArguments) -> str | None:
+    """Return the precision with which the run that is resumed began; None for a new run. Called by all ranks.
+
+    With --overwrite_output_dir the folder may have another run. The whole identity of this one is not known yet, so
+    seed, batch and the given options of the optimizer are compared.
+    """
+    identity = recorded(folder_of(args))
+    if identity and args.overwrite_output_dir:
+        optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
+        before = {name: (identity.get("optimizer") or {}).get(name) for name in optimizer}
+        known = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
+        if differences({**identity, "optimizer": before}, json.loads(json.dumps(known))):
+            identity = None
+    if identity is None and (named := requested_checkpoint(args)):
+        identity = recorded(Path(named))
+    return rank0_value((identity or {}).get("precision"))
 
 
 def recorded(folder: Path) -> dict | None:
