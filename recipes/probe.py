@@ -22,6 +22,7 @@ from bert_hf.training.output_folder import claim_output_dir
 def check(probe_args: ProbeArguments, output_args: OutputArguments):
     """Check that the files exist; their content is read before anything is computed."""
     yield f"minimal pairs: {len(expand(probe_args.blimp or [])):,} files"
+    yield f"held-out text: {len(expand(probe_args.validation_file or [], folders=True)):,} files"
 
 
 @command

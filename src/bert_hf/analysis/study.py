@@ -35,7 +35,7 @@ from bert_hf.analysis.study_report import (
     write_table,
 )
 from bert_hf.config.checkpoint_arguments import StudyArguments
-from bert_hf.config.files import read_json_object, write_durably
+from bert_hf.config.files import file_checksum, read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.package_files import RECIPES, recipe_main
 from bert_hf.config.parser import parse
@@ -195,16 +195,16 @@ class Study:
         return pd.DataFrame(self.results)
 
     def _record(self, cell: Cell) -> None:
-        """Write the command of a cell, or compare it with the command that it began with."""
+        """Write the command of a cell and its rows' checksums, or compare them with those that it began with."""
         path = self.folder(cell) / CELL
-        record = {"argv": self.argv(cell)}
+        record = {"argv": self.argv(cell), "files": [file_checksum(file) for file in self.files(cell).values()]}
         before = read_json_object(path)
         if before is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, json.dumps(record, indent=2) + "\n")
         elif before != record:
             remedy = "give another --output_dir, or remove this folder"
-            raise InputError("the cell was run with other options", where=path.parent, remedy=remedy)
+            raise InputError("the cell was run with other options or rows", where=path.parent, remedy=remedy)
 
     def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
         """Run the recipe with the options of a cell; its standard output goes elsewhere."""

@@ -225,11 +225,11 @@ def _separated_rows(
     rows = numbered_fields(itertools.chain(head, lines))
     if not names:
         line, names = next(rows, (1, []))
+        names = [name.strip() for name in names]
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
         if repeated:
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
-        names = [name.strip() for name in names]
         names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")

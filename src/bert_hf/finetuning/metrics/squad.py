@@ -140,7 +140,12 @@ def best_threshold(
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
     """Return the metrics of a prediction file; warn on stderr of questions without a prediction, which count 0."""
-    gold = {str(row.values.get("id")): [text for text, _ in text_and_start(row)] for row in question_rows(data)}
+    gold: dict[str, list[str]] = {}
+    for row in question_rows(data):
+        name = str(row.values.get("id"))
+        if row.values.get("id") is None or name in gold:
+            raise row.error(f"question {name}: the id is missing or occurs again", "give each question an id")
+        gold[name] = [text for text, _ in text_and_start(row)]
     if not gold:
         raise InputError("contains no questions", where=data, remedy="give SQuAD's JSON, or rows of it")
     texts = read_by_id(predictions, str)

@@ -300,7 +300,7 @@ def labelled_rows(
     """
     if labels_are != "ignored":
         rows = _without_files_beside(rows)
-    if labels_are == "needed":
+    if labels_are == "needed" and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
 

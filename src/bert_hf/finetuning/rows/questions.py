@@ -101,7 +101,7 @@ def _question(row: Row, answers_are: str) -> Question:
     question, context = map(str, texts)
 
     reads_answers = answers_are == "needed" or (answers_are == "optional" and values.get("answers") is not None)
-    pairs = text_and_start(row) if reads_answers and values.get("is_impossible") is not True else []
+    pairs = text_and_start(row) if reads_answers else []
     answers = tuple(_located(text, start, context, row) for text, start in pairs)
     title = str(values.get("title") or "")
     return Question(str(name), question, context, answers, title, row.where, row.line)
@@ -109,6 +109,8 @@ def _question(row: Row, answers_are: str) -> Question:
 
 def text_and_start(row: Row) -> list[tuple[str, int | None]]:
     """Return the text and the `answer_start` of each answer, from either shape."""
+    if row.values.get("is_impossible") is True:
+        return []
     answers = parsed_cell(row.values.get("answers"))
     pairs: list[tuple[Any, Any]] = [(None, None)]
     try:

@@ -273,7 +273,8 @@ def _without_objects(row: Row) -> Row:
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the words of a row, and their characters where they are cut out of a text."""
     value = row.values.get(column)
-    words = None if row.values.keys() == {"text"} else list_cell(value)  # a line such as "[12]" is a text
+    is_line = row.values.keys() == {"text"} and isinstance(value, str)  # of a text, such as "[12]"
+    words = None if is_line else list_cell(value)
     if words is None and isinstance(value, str):
         return split(text_of(row, column) or "")
     if (words is None and value is not None) or not all(isinstance(word, str) for word in words or ()):

@@ -216,8 +216,9 @@ class Task:
         rows, head = self.parts[part], self.head
         lines = []
         for number, added in enumerate(head.added_columns(rows, self.predictions(part, kept))):
-            texts = zip(head.demo_columns, head.demo_texts(rows, number), strict=True)
-            lines.append(json.dumps({**dict(texts), **added}, ensure_ascii=False) + "\n")
+            texts = dict(zip(head.demo_columns, head.demo_texts(rows, number), strict=True))
+            own = {f"prediction_{name}" if name in texts else name: value for name, value in added.items()}
+            lines.append(json.dumps({**texts, **own}, ensure_ascii=False) + "\n")
         write_durably(folder / f"{part}_predictions.jsonl", "".join(lines))
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
