@@ -107,7 +107,7 @@ def _measure(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict
     return results
 
 
-def held_out_metrics(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict[str, float]:
+def held_out_metrics(probe_args: ProbeArguments, subject: Subject, output_dir: Path) -> dict[str, float]:
     """Return the metrics and baselines of the examples on which `pretrain.py` evaluates the same text by default."""
     files, tokenizer = probe_args.validation_file or [], subject.tokenizer
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
@@ -117,7 +117,7 @@ def held_out_metrics(probe_args: ProbeArguments, subject: Subject, folder: Path)
     examples = PreTrainingExamples(corpus, phases, nsp=nsp, seed=0, fixed=True, limit=probe_args.max_eval_samples)
 
     collator = DataCollatorForPreTraining(tokenizer, nsp=nsp)
-    args = PreTrainingArguments(str(folder), bf16=False, report_to="none", disable_tqdm=True)
+    args = PreTrainingArguments(str(output_dir), bf16=False, report_to="none", disable_tqdm=True)
     trainer = PreTrainer(subject.model, args, collator, eval_dataset=examples, processing_class=tokenizer)
     return trainer.evaluate() | pretraining_baselines(examples, collator, corpus)
 

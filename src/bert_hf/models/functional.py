@@ -92,6 +92,10 @@ class _ProjectedCrossEntropy(Function):
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (M,) losses, and (M,) whether the label is the likeliest token.
+
+        The logits are overwritten by their gradient, which `backward` needs.
+        """
         # Logits, in the precision of autocast
         dtype = _product_dtype(weight)
         cast_hidden = hidden.to(dtype)

@@ -42,6 +42,10 @@ def make_model(
 
 
 def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraining:
+    """Return the network of a checkpoint in fp32, without what fine-tuning recorded in its configuration.
+
+    Heads that it lacks are newly initialized.
+    """
     model, new = load_network(
         BertForPreTraining,
         find_checkpoint(where),

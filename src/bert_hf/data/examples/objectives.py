@@ -1,7 +1,8 @@
 """Pre-training objectives besides masked tokens: how segments are paired and labelled.
 
 An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
-that sets `ExampleArguments.nsp` to its key. The model's pair head is always `seq_relationship`, and its label
+that sets `ExampleArguments.nsp` to its key. `plan_epoch` cuts documents into chunks, which an objective arranges. The
+model's pair head is always `seq_relationship`, and its label
 `next_sentence_label`.
 """
 

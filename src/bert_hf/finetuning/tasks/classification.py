@@ -105,12 +105,15 @@ class ClassificationTask(Task):
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
+        """Check the classes and give them their ids; log which rows repeat a training row."""
         head, task_args = self.head, self.task_args
         if not head.regression:
             parts["train"].check_classes(bool(task_args.task or task_args.problem_type))
             head.labels = head.labels or self._class_names(parts)
         super().prepare(parts)
+        self._log_repeated_rows(parts)
 
+    def _log_repeated_rows(self, parts: dict[str, LabelledTexts]) -> None:
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
             if repeated := sum(tuple(words_of(text)) in train for text in parts[name].joined()):
@@ -119,14 +122,13 @@ class ClassificationTask(Task):
     def _class_names(self, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
         """Return class names by id.
 
-        They are counted in all rows: a study's subsets of the training rows would differ in which class is the rare
-        one.
+        The rarer of two classes is the positive one, by all rows: a study's subsets of the training rows would differ.
         """
-        flags = self.head.columns_read.labels if self.head.columns_read else ()
+        label_columns = self.head.columns_read.labels if self.head.columns_read else ()
         every = Counter(name for rows in parts.values() for label in rows.labels or () for name in names_of(label))
         training = {name for label in parts["train"].class_names() for name in names_of(label)}
         if self.head.several_labels:
-            return flags or tuple(sorted(training))
+            return label_columns or tuple(sorted(training))
         return order_labels({name: every[name] for name in training}, self.task_args.task)
 
     def groups(self, rows: LabelledTexts) -> np.ndarray:
