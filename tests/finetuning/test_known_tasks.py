@@ -58,19 +58,9 @@ FILES = {
         "test_matched": f"{_MNLI}\n0{_P}\tE.\tF.\n",
         "test_mismatched": f"{_MNLI}\n0{_P}\tG.\tH.\n1{_P}\tI.\tJ.\n",
     },
-    "qnli": {
-        "train": 'index\tquestion\tsentence\tlabel\n0\tWho "is it?\tIt is he.\tentailment\n',
-        "dev": "index\tquestion\tsentence\tlabel\n0\tWho?\tWhen.\tnot_entailment\n",
-        "test": "index\tquestion\tsentence\n0\tWhy?\tSo.\n",
-    },
     "rte": {
         "train": f'{_INFERENCE}\tlabel\n0\tA "cat runs.\tA cat.\tentailment\n',
         "dev": f"{_INFERENCE}\tlabel\n0\tA.\tB.\tnot_entailment\n",
-        "test": f"{_INFERENCE}\n0\tC.\tD.\n",
-    },
-    "wnli": {
-        "train": f'{_INFERENCE}\tlabel\n0\tThe "pin fell.\tIt fell.\t1\n',
-        "dev": f"{_INFERENCE}\tlabel\n0\tA.\tB.\t0\n",
         "test": f"{_INFERENCE}\n0\tC.\tD.\n",
     },
 }
@@ -83,9 +73,7 @@ FIRST = {
     "qqp": ('Why "so?', "Why?", "duplicate", "not_duplicate"),
     "stsb": ('A "plane.', "A plane.", "4.750", "0.00"),
     "mnli": ('The "rights.', "No rights.", "contradiction", "neutral"),
-    "qnli": ('Who "is it?', "It is he.", "entailment", "not_entailment"),
     "rte": ('A "cat runs.', "A cat.", "entailment", "not_entailment"),
-    "wnli": ('The "pin fell.', "It fell.", "entailment", "not_entailment"),
 }
 
 
@@ -102,7 +90,7 @@ def write(folder, task, suffix=".tsv", opener=open, **changed):
 # ---- reading
 
 
-@pytest.mark.parametrize("task", GLUE)
+@pytest.mark.parametrize("task", FILES)
 def test_the_files_of_each_task(tmp_path, task):
     parts = read_task_folder(task, write(tmp_path, task))
     train = parts["train"]

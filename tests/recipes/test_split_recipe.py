@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from helpers.classified_rows import read_labelled
 from helpers.corpora import everything
@@ -75,24 +74,6 @@ def test_pairs_and_characters_survive(split, tmp_path, rng):
     key = lambda row: row["text"]  # noqa: E731
     assert sorted(read, key=key) == sorted(expected, key=key)
 
-    # Found again without naming the columns
-    train = read_labelled([str(tmp_path / "out/fold-0/train.jsonl")])
-    assert train.pairs is not None
-    assert set(zip(train.texts, train.pairs, strict=True)) < set(zip(first, second, strict=True))
-
-
-def test_numbers_as_labels(split, tmp_path, rng, capsys):
-    numbers = np.round(rng.normal(size=100), 3)
-    lines = [
-        json.dumps({"text": text, "label": number}) for text, number in zip(words_of(rng, 100), numbers, strict=True)
-    ]
-    file = write(tmp_path / "scores.jsonl", lines)
-    assert split("--train_file", file, "--problem_type", "regression", "--folds", "4") == 0
-    assert "train 65 rows" in capsys.readouterr().out
-    written = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*/test.jsonl")]
-    tested = [json.loads(line)["label"] for lines in written for line in lines]
-    assert sorted(tested) == sorted(numbers)
-
 
 # ---- refused (bad input: tests/bad_inputs.py)
 
@@ -104,10 +85,3 @@ def test_other_files_and_an_earlier_split_are_kept(split, tmp_path, capsys):
         assert split("--train_file", str(MESSAGES), *words) == 2
         assert "error: out: " in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
-
-    (tmp_path / "out/notes.txt").unlink()
-    assert split("--train_file", str(MESSAGES)) == 0
-    before = everything(tmp_path / "out")
-    assert split("--train_file", str(MESSAGES), "--folds", "3") == 2
-    assert "or --overwrite_output_dir" in capsys.readouterr().err
-    assert everything(tmp_path / "out") == before
