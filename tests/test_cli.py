@@ -35,20 +35,6 @@ def test_help_and_versions(capsys):
     assert "transformers: " in shown
 
 
-def test_threads_of_openmp_do_not_wait_in_a_loop(tmp_path, monkeypatch):
-    """They would take the cores from another program. libgomp, which torch loads, shows what it has read."""
-    monkeypatch.setenv("OMP_DISPLAY_ENV", "verbose")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    console = bert_hf(tmp_path, "env")
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1"]
-    words = [str(RECIPES / "pretrain.py"), "--check", "true", "--output_dir", "run"]
-    launched = subprocess.run([*launcher, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    if "GOMP_SPINCOUNT" not in console.stderr:
-        pytest.skip("torch uses another OpenMP")
-    assert "GOMP_SPINCOUNT = '0'" in console.stderr
-    assert launched.stderr.count("GOMP_SPINCOUNT = '0'") == 1
-
-
 def test_a_mistyped_command(capsys):
     assert cli.main(["clasify"]) == 2
     assert capsys.readouterr().err == "error: unknown command 'clasify'; did you mean 'classify'?\n"
