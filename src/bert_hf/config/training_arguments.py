@@ -130,7 +130,8 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             setattr(self, name, value)
 
         if self.train_sampling_strategy == "group_by_length":
-            raise ValueError("--train_sampling_strategy: such an order cannot be resumed, and padding costs nothing")
+            remedy = "leave it out; padding costs nothing here"
+            raise InputError("group_by_length cannot be resumed", where="--train_sampling_strategy", remedy=remedy)
         batches: Any = self.accelerator_config
         changed = batches.split_batches or batches.dispatch_batches is not None or not batches.even_batches
         if changed or batches.gradient_accumulation_kwargs:
