@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(PREPARING_ARGUMENTS, argv, check=check_preparing)
     assert options is not None  # `--check` is one of them
     tokenizer_args, text_args, example_args, prepare_args, output_args = options
-    part = prepare_args.part()
+    part = prepare_args.shard_numbers()
     if prepare_args.check:
         # Only a report on the text, no corpus
         print(*report_lines(tokenizer_args, text_args, example_args), sep="\n", flush=True)

@@ -24,7 +24,7 @@ from bert_hf.config.arguments import LaunchArguments
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.environment import set_environment
 from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine, recipe_main
-from bert_hf.config.short_help import answer, description
+from bert_hf.config.short_help import answer_help, description
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
 
@@ -66,7 +66,7 @@ def _help() -> str:
 
 def _run(name: str, words: list[str]) -> int:
     """Run a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
-    answer(name, words)
+    answer_help(name, words)
 
     script = RECIPES / f"{COMMANDS[name].recipe}.py"
     if COMMANDS[name].trains and not {"--help", "-h"} & set(words):
@@ -104,7 +104,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    options = ["--config_file", str(machine), *_deepspeed_file(machine)]
+    options = ["--config_file", str(machine), *_deepspeed_option(machine)]
     options += ["--num_processes", str(processes)] if processes else []
     logging.disable(logging.ERROR)  # the failing rank has printed its error: the agent's report would follow it
     try:
@@ -121,8 +121,8 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
     return 0
 
 
-def _deepspeed_file(machine: Path) -> list[str]:
-    """Return the DeepSpeed file of a machine, which its YAML file names relative to the project's folder."""
+def _deepspeed_option(machine: Path) -> list[str]:
+    """Return the launcher's option for the DeepSpeed file, which a YAML names relative to the project's folder."""
     import yaml
 
     settings = yaml.safe_load(machine.read_text()) or {}

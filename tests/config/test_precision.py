@@ -66,9 +66,9 @@ def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
 def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: there and not including_emulation)
     args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False)
-    assert precision.choose(args, 128).bf16 is there
+    assert precision.choose_on_device(args, 128).bf16 is there
     args.device = torch.device("mps")
-    assert not precision.choose(args, 768).bf16
+    assert not precision.choose_on_device(args, 768).bf16
 
 
 # ---- precision in the command

@@ -14,7 +14,7 @@ from bert_hf.config import parser
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
-from bert_hf.config.short_help import answer, described, help_page
+from bert_hf.config.short_help import answer_help, described, help_page
 
 
 class ParserMade(Exception):
@@ -97,5 +97,5 @@ def test_help_needs_no_torch(command, tmp_path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_all_is_left_to_the_recipe(name, capsys):
-    answer(name, ["--help", "all"])
+    answer_help(name, ["--help", "all"])
     assert capsys.readouterr().out == ""

@@ -158,10 +158,10 @@ class PrepareArguments:
     check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
-        self.part()
+        self.shard_numbers()
 
-    def part(self) -> tuple[int, int]:
-        """Return (i, n) of `--shard`."""
+    def shard_numbers(self) -> tuple[int, int]:
+        """Return (i, n) of `--shard i/n`: which of how many parts of the inputs; (0, 1) without it."""
         if self.shard is None:
             return 0, 1
 

@@ -15,7 +15,7 @@ MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a confi
 
 
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
-    """Check a file named by the user without opening it: opening a pipe would wait for a writer."""
+    """Check a file named by the user, and return its path; not opened, as opening a pipe would wait for a writer."""
     path = Path(path)
 
     try:
@@ -34,7 +34,7 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 
 def check_writable(output_dir: str) -> str:
-    """Write and flush a temporary file in the folder, or in the part of its path that exists."""
+    """Write a temporary file in the folder, or in the part of its path that exists; return the line of `--check`."""
     place = Path(output_dir).expanduser().absolute()
     try:
         while not place.exists():
@@ -78,7 +78,7 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
         ) from None
 
 
-def whole_text(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return the text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
     try:
         text.encode()
@@ -88,11 +88,11 @@ def whole_text(text: str) -> str:
 
 
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """Return the value of a JSON text that begins in a line of a file, with `whole_text` of each string in it."""
+    """Return the value of a JSON text that begins in a line of a file, with `join_surrogates` of each string in it."""
     try:
         value = json.loads(text)
         has_surrogates = "\\ud" in text.lower()
-        return json.loads(whole_text(json.dumps(value, ensure_ascii=False))) if has_surrogates else value
+        return json.loads(join_surrogates(json.dumps(value, ensure_ascii=False))) if has_surrogates else value
     except json.JSONDecodeError as error:
         line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None

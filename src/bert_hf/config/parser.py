@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVarTuple, cast
@@ -68,23 +68,18 @@ def parse(
     """
     checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
     parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
-    values, names = _read_values(parser, _words(argv), default_config)
+    values, from_command_line = _read_values(parser, _words(argv), default_config)
 
-    declared = {field.name: each for cls in classes for field, each in declarations(cls) if names.get(field.name)}
-    _check_effects(parser, values, declared)
-    try:
-        built = tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
-    except ImportError as error:
-        what, remedy = first_line(error), "install the package, or leave the option out"
-        if "deepspeed" in what:
-            what, remedy = "the package deepspeed is not installed", 'pip install "bert-hf[deepspeed]"'
-        raise InputError(what, where="arguments", remedy=remedy) from None
-    except ValueError as error:
-        raise InputError(str(error), where="arguments", remedy="fix the option") from None
-    for each in built:
+    # Options of the command line that are set: `--bf16 false` has no effect to check
+    named = {
+        field.name: each for cls in classes for field, each in declarations(cls) if from_command_line.get(field.name)
+    }
+    _check_effects(parser, values, named)
+    filled = _fill(classes, values)
+    for each in filled:
         check_ranges(each)
         if hasattr(each, "from_command_line"):
-            vars(each)["from_command_line"] = frozenset(names)
+            vars(each)["from_command_line"] = frozenset(from_command_line)
 
     for name in required:
         if getattr(values, name) is None:
@@ -92,10 +87,23 @@ def parse(
 
     checking = getattr(values, "check", False)
     for function in filter(None, (check, dry_run if checking else None)):
-        for line in function(*cast(tuple[*Options], built)):
+        for line in function(*cast(tuple[*Options], filled)):
             if checking and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
-    return None if checks_only and checking else cast(tuple[*Options], built)
+    return None if checks_only and checking else cast(tuple[*Options], filled)
+
+
+def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, ...]:
+    """Return an instance of each dataclass; an error of one, such as `TrainingArguments`, is an `InputError`."""
+    try:
+        return tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
+    except ImportError as error:
+        what, remedy = first_line(error), "install the package, or leave the option out"
+        if "deepspeed" in what:
+            what, remedy = "the package deepspeed is not installed", 'pip install "bert-hf[deepspeed]"'
+        raise InputError(what, where="arguments", remedy=remedy) from None
+    except ValueError as error:
+        raise InputError(str(error), where="arguments", remedy="fix the option") from None
 
 
 class _Parser(HfArgumentParser):
@@ -165,15 +173,14 @@ def _read_values(
     return values, from_command_line
 
 
-def _read_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> argparse.Namespace:
+def _read_yaml(parser: _Parser, path: Path, named: Collection[str]) -> argparse.Namespace:
     """Return the values of a YAML file, without those that options of the command line (`named`) replace."""
-    replacing = {name for name, value in named.items() if value is not False}
     values = argparse.Namespace()
     for name, line, words in yaml_entries(path):  # one by one, so that an error has its line
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.check_known([f"--{name}"], where=path, line=line)
 
-        is_replaced = bool(_REPLACED_BY.get(name, set()) & replacing)
+        is_replaced = not _REPLACED_BY.get(name, set()).isdisjoint(named)
         try:
             parser.parse_args([*map(expand_home, words)], None if is_replaced else values)
         except InputError as error:

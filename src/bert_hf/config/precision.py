@@ -49,7 +49,7 @@ def choose_on_gpu() -> Choice:
     return Choice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
 
 
-def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
+def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> Choice:
     """Apply the rule for the device of a run."""
     if args.device.type == "cuda":
         return choose_on_gpu()
@@ -66,7 +66,7 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
         recorded: the precision with which the run began, where it is resumed, maybe on another kind of machine.
     """
     if args.bf16 is None:
-        args.bf16, reason = choose(args, hidden_size)
+        args.bf16, reason = choose_on_device(args, hidden_size)
         if recorded in ("bf16", "fp32"):
             args.bf16, reason = recorded == "bf16", "as the run began"
         args.mixed_precision = "bf16" if args.bf16 else "no"  # for accelerate, when the Trainer is created

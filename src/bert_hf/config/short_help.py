@@ -27,7 +27,7 @@ def answer_at_once(module: str) -> None:
     _look_beside_script_last(sys.argv[0])
     set_environment()
     recipe = Path(sys.argv[0]).stem
-    answer(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
+    answer_help(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
 
 
 def _look_beside_script_last(script: str) -> None:
@@ -36,7 +36,7 @@ def _look_beside_script_last(script: str) -> None:
         sys.path.append(sys.path.pop(0))
 
 
-def answer(name: str, words: list[str]) -> None:
+def answer_help(name: str, words: list[str]) -> None:
     """Print the help of a command and exit, as argparse does, if its command line asks for it."""
     if {"--help", "-h"} & set(words) and "all" not in words:
         print(help_page(name))
@@ -68,8 +68,8 @@ def options_page(name: str) -> str:
                 heading = (_first_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
                 if heading not in sections:
                     sections[heading] = page.add_argument_group(heading)
-                value = _value(field, declared)
-                sections[heading].add_argument(f"--{field.name}", metavar=value, help=declared["help"])
+                shown = _default_or_placeholder(field, declared)
+                sections[heading].add_argument(f"--{field.name}", metavar=shown, help=declared["help"])
     return f"{page.format_help()}\n`--help all` lists every option."
 
 
@@ -87,8 +87,8 @@ def _first_class(cls: type, name: str) -> type:
     return next(parent for parent in reversed(cls.__mro__) if name in getattr(parent, "__annotations__", ()))
 
 
-def _value(field: Field, declared: Mapping[str, Any]) -> str:
-    """Return the default of an option, or a placeholder where there is none."""
+def _default_or_placeholder(field: Field, declared: Mapping[str, Any]) -> str:
+    """Return what the page shows as an option's value: its default; without one, its choices or a placeholder."""
     kind, choices = str(field.type), "|".join(map(str, declared.get("choices", ())))
     if "bool" in kind:
         return {True: "true", False: "", None: "true|false"}[field.default]

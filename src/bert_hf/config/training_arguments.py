@@ -89,7 +89,8 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         check_supported(self)
         check_ranges(self)
 
-        actions = self._chosen_actions()  # the stock class sets do_eval
+        # Before the stock class: it takes a device, joins the ranks and checks strategies by these fields
+        actions = self._chosen_actions()  # it sets do_eval
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
@@ -101,6 +102,9 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
 
         self._join_ranks()
         self._init_stock_class()
+        self._check_batches()
+
+        # After it: fields that it has set otherwise
         for name, value in actions.items():
             setattr(self, name, value)
         if self.bf16 is False and not self.fp16:  # --bf16 false; the stock class takes the launcher's precision
@@ -129,6 +133,8 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         for name, value in ours.items():
             setattr(self, name, value)
 
+    def _check_batches(self) -> None:
+        """Reject options that would change which examples a batch has, or which a resumed run has left."""
         if self.train_sampling_strategy == "group_by_length":
             remedy = "leave it out; padding costs nothing here"
             raise InputError("group_by_length cannot be resumed", where="--train_sampling_strategy", remedy=remedy)
@@ -179,6 +185,7 @@ class PreTrainingArguments(PreTrainingOptions, RunArguments):
     """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
 
     def __post_init__(self):
+        # All of this before the parent class, which reads the fields and fills in its own defaults where they are None
         check_supported(self, REFUSED_IN_PRETRAINING)
         check_no_epochs(self)
         if self.data_seed is None:
@@ -201,6 +208,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:
+        """Evaluate and save each epoch, or at the steps that are given, and keep the best weights if possible."""
         self.eval_strategy_is_given = self.eval_strategy is not None
         if self.eval_steps is None and self.eval_strategy in (None, "steps"):
             self.eval_steps = self.save_steps  # evaluated where it is saved
@@ -220,7 +228,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
         super()._resolve_strategies()
 
 
-def resolve_by_width(args, hidden_size: int | None) -> None:
+def resolve_by_width(args: TrainingArguments, hidden_size: int | None) -> None:
     """Set learning rate and epochs where they are not given; a network without hidden size gets the values of base."""
     width = math.inf if hidden_size is None else hidden_size
     rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
@@ -230,7 +238,7 @@ def resolve_by_width(args, hidden_size: int | None) -> None:
         args.num_train_epochs = epochs
 
 
-def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
+def resolve_by_rows(args: FineTuningArguments, rows: int, min_steps: int | None) -> None:
     """Add whole epochs up to `min_steps` optimizer steps, and evaluate a run of many epochs only a few times.
 
     `rows` are model inputs of an epoch, over all ranks.
@@ -240,10 +248,11 @@ def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
 
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     steps = max(1, math.ceil(rows / batch))
-    if args.max_steps <= 0 and steps * args.num_train_epochs < min_steps:
-        args.num_train_epochs = float(math.ceil(min_steps / steps))
-
-    epochs = args.max_steps / steps if args.max_steps > 0 else args.num_train_epochs
+    epochs = args.max_steps / steps
+    if args.max_steps <= 0:
+        epochs = args.num_train_epochs or 0.0  # set by `resolve_by_width`
+        if steps * epochs < min_steps:
+            epochs = args.num_train_epochs = float(math.ceil(min_steps / steps))
     if epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch" and not args.eval_strategy_is_given:
         args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
         if args.save_strategy == "epoch":

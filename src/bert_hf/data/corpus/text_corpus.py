@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.config.files import whole_text
+from bert_hf.config.files import join_surrogates
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.readers import cut_pieces
@@ -28,7 +28,7 @@ class TextCorpus(Window):
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
         rust = backend(tokenizer)
-        pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
+        pieces = (piece for text in texts for piece in cut_pieces(join_surrogates(text)))
         groups = [encode_group(group, rust, language) for group in batch_text_pieces(pieces)]
         if not any(len(group.ids) for group in groups):
             raise InputError("contains no text", where="dataset", remedy="give documents that contain text")
@@ -42,11 +42,11 @@ class TextCorpus(Window):
         """Return the number of tokens in these documents."""
         return int(self.token_offsets[-1])
 
-    def windows(self, rng: np.random.Generator | None = None) -> list[str]:
+    def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
         """Return one window: all documents."""
-        return ["all"]
+        return [(0,)]
 
-    def window(self, part: str) -> "TextCorpus":
+    def window(self, shards: tuple[int, ...]) -> "TextCorpus":
         """Return all documents."""
         return self
 

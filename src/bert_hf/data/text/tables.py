@@ -25,17 +25,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.files import parse_json, whole_text
+from bert_hf.config.files import join_surrogates, parse_json
 from bert_hf.console import logger, shorten_list
-from bert_hf.data.text.input_files import (
-    DAMAGED,
-    LABEL_NAMES,
-    MAILS,
-    TEXT_NAMES,
-    compression,
-    kind_of,
-    open_bytes,
-)
+from bert_hf.data.text.input_files import DAMAGED, LABEL_NAMES, MAILS, TEXT_NAMES, compression, kind_of, open_bytes
 from bert_hf.data.text.readers import KINDS, PIECE, read_documents, read_lines
 from bert_hf.errors import InputError, did_you_mean
 
@@ -132,7 +124,7 @@ def text_of(row: Row, column: str) -> str | None:
         raise row.error(f"no column {column!r}", remedy)
     value = row.values[column]
     if isinstance(value, str):
-        return whole_text(value)
+        return join_surrogates(value)
     if value is None:
         return None
     if isinstance(value, dict):
@@ -206,6 +198,7 @@ def _separated_rows(
     separator: str | None,
     columns: Sequence[str] | None,
 ) -> Iterator[_Numbered]:
+    """Yield the rows of a .csv, .tsv or .txt; its separator, quotes and header are found in its first lines."""
     lines = read_lines(path, encoding)
     head = list(itertools.islice(lines, _DIALECT_LINES))
     texts = [line for _, line in head]
