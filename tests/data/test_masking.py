@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.data.examples.masking import choose_words, prediction_count, replace
+from bert_hf.data.examples.masking import choose_words, prediction_count, replace_tokens
 
 
 @pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 1), (3, 1), (10, 2), (13, 2), (20, 3), (100, 15), (125, 19)])
@@ -42,7 +42,7 @@ def test_example_of_whole_words():
 
 def test_replacement_changes_neither_other_tokens_nor_its_input(rng):
     ids = np.arange(10, 30)
-    replaced = replace(ids, np.array([3, 7]), 4, np.array([99]), rng)
+    replaced = replace_tokens(ids, np.array([3, 7]), 4, np.array([99]), rng)
     untouched = np.setdiff1d(np.arange(20), [3, 7])
     assert (replaced[untouched] == ids[untouched]).all()
     assert (ids == np.arange(10, 30)).all()

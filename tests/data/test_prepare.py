@@ -20,8 +20,8 @@ from bert_hf.data.corpus.requested_corpus import (
     load_or_train_tokenizer,
     load_train_and_held_out,
     prepared_folder,
-    sample,
     sample_inputs,
+    sample_pieces,
 )
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.encoding import split_sentences
@@ -232,19 +232,19 @@ def test_what_is_missing_of_a_cache_is_made_again(documents, tmp_path):
 
 def test_a_sample_is_bounded_and_spread():
     pieces = [Piece(f"{i:010d}") for i in range(1000)]
-    taken = sample(pieces, 1000)
+    taken = sample_pieces(pieces, 1000)
     assert len(taken) == 100
     steps = np.diff([-1, *(int(piece.text) for piece in taken), 1000])
     assert steps.min() > 0  # in order
     assert steps.max() <= 20  # evenly over all
-    assert sample(pieces[:5], 1000) == pieces[:5]
-    assert sample([Piece("a" * 5000)], 1000) == [Piece("a" * 5000)]
+    assert sample_pieces(pieces[:5], 1000) == pieces[:5]
+    assert sample_pieces([Piece("a" * 5000)], 1000) == [Piece("a" * 5000)]
 
 
 def test_a_sampled_document_stays_whole_unless_a_piece_is_dropped():
     pieces = [Piece("a" * 10, False), Piece("b" * 10, False), Piece("c" * 10), Piece("d" * 10)]
-    assert sample(pieces, 100) == pieces
-    assert [(piece.text[0], piece.ends) for piece in sample(pieces, 20)] == [("a", True), ("c", True)]
+    assert sample_pieces(pieces, 100) == pieces
+    assert [(piece.text[0], piece.ends) for piece in sample_pieces(pieces, 20)] == [("a", True), ("c", True)]
 
 
 def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):

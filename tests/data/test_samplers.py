@@ -14,7 +14,7 @@ from bert_hf.data.examples.samplers import (
     length_at,
     phases_of_run,
     set_epoch,
-    walk,
+    windows_of_run,
 )
 
 
@@ -49,7 +49,7 @@ def test_example_of_a_walk():
     def window_length(phase: int, epoch: int, window: int) -> int | None:
         return (4, 2)[window] if window < 2 else None
 
-    assert list(walk((Phase(128, 7), Phase(512, None)), window_length, 12)) == [
+    assert list(windows_of_run((Phase(128, 7), Phase(512, None)), window_length, 12)) == [
         ((0, 0, 0), 4, 4),
         ((0, 0, 1), 2, 2),
         ((0, 1, 0), 1, 4),

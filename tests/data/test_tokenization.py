@@ -11,9 +11,9 @@ from bert_hf.data.text.tokenization import (
     id_count,
     load_tokenizer,
     save_tokenizer,
-    starts_word,
     tokenizer_checksum,
     train_tokenizer,
+    word_start_mask,
 )
 from bert_hf.errors import InputError
 
@@ -284,7 +284,7 @@ def test_a_vocabulary_with_a_repeated_line_keeps_its_ids(tmp_path):
 def test_where_words_begin(kind):
     tokenizer = train_tokenizer(TEXTS, vocab_size=90) if kind == "WordPiece" else trained_as(kind)
     tokenizer.add_tokens(["<user>"])
-    starts = starts_word(tokenizer)
+    starts = word_start_mask(tokenizer)
     assert not starts[tokenizer.all_special_ids].any()
     assert starts[tokenizer.convert_tokens_to_ids("<user>")]
     for text in ("the quick fox jumps over", "lazy dogfox"):

@@ -26,7 +26,7 @@ from bert_hf.models.functional import (
     token_losses,
 )
 from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, unpadded_attention
-from bert_hf.models.unpadded_batch import fill_up, layout_of, unpad_batch
+from bert_hf.models.unpadded_batch import add_filler_sequence, pack_layout, unpad_batch
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -71,7 +71,7 @@ def test_dropout_and_its_gradient(added, dtype):
 
 def test_a_filled_batch_has_round_numbers_of_rows_and_the_same_places_for_the_heads():
     layout = unpad_batch(RAGGED, MASKED)
-    filled = fill_up(layout)
+    filled = add_filler_sequence(layout)
     assert len(filled.token_indices) % 32 == 0
     assert len(filled.query_indices) % 16 == 0
     assert filled.groups[:-1] == layout.groups
@@ -472,7 +472,7 @@ def test_on_a_device_shapes_and_types_fit(monkeypatch, flash, dropout):
     """A device without arithmetic: both kinds of attention, forward and backward, the kernel's by its own shapes."""
     monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_flash", lambda query: flash)
     batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
-    layout = layout_of(*(batch[name] for name in ("attention_mask", "masked_positions", "token_positions")))
+    layout = pack_layout(*(batch[name] for name in ("attention_mask", "masked_positions", "token_positions")))
     with torch.device("meta"):
         model = BertForPreTraining(tiny_config(dropout)).to(torch.bfloat16).train()
     with TorchDispatchCounter() as count:

@@ -3,7 +3,7 @@
 import torch
 
 from bert_hf.models.micro_batches import split_micro_batch
-from bert_hf.models.unpadded_batch import layout_of
+from bert_hf.models.unpadded_batch import pack_layout
 
 
 def test_the_worked_example():
@@ -37,7 +37,7 @@ def test_a_piece_has_the_layout_of_its_rows():
     mask, masked = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]), torch.tensor([2, 5])
     tokens = mask.flatten().nonzero().squeeze(1)
     inputs = {"input_ids": mask, "attention_mask": mask, "masked_positions": masked, "token_positions": tokens}
-    layout = layout_of(mask, masked, tokens)
+    layout = pack_layout(mask, masked, tokens)
     # Queries, [CLS] and masked among them, ends of tokens, ends of queries
     assert layout.tolist() == [*[0, 2, 3, 4], *[0, 2], *[1, 3], *[0, 3, 7], *[0, 2, 4]]
     _, second = split_micro_batch({**inputs, "layout": layout}, 1)

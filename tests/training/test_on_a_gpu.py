@@ -19,7 +19,7 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.errors import RunInterrupted
 from bert_hf.models import unpadded_attention
-from bert_hf.models.unpadded_batch import from_layout, layout_of
+from bert_hf.models.unpadded_batch import pack_layout, unpack_layout
 from bert_hf.models.unpadded_encoder import UnpaddedBertModel, add_layout, without_padding
 from bert_hf.pretraining.trainer import can_compile
 from bert_hf.training.optimization.muon import orthogonalize
@@ -168,8 +168,8 @@ def test_a_fine_tuning_trains_and_predicts(tmp_path, task):
 def test_dropout_of_the_flash_kernel_keeps_the_mean():
     batch = ragged()
     tokens = batch["attention_mask"].flatten().nonzero().squeeze(1)
-    layout = from_layout(
-        layout_of(batch["attention_mask"], tokens[:0], tokens), batch["input_ids"], tokens[:0], tokens
+    layout = unpack_layout(
+        pack_layout(batch["attention_mask"], tokens[:0], tokens), batch["input_ids"], tokens[:0], tokens
     )
     query, key = (torch.randn(len(tokens), 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     ones = torch.ones_like(query)

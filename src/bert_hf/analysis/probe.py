@@ -25,7 +25,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.tables import read_rows
-from bert_hf.data.text.tokenization import load_tokenizer, starts_word
+from bert_hf.data.text.tokenization import load_tokenizer, word_start_mask
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
 from bert_hf.models.loading import check_positions
@@ -172,7 +172,7 @@ def pseudo_log_likelihoods(
     model: BertForPreTraining, sentences: list[str], tokenizer: PreTrainedTokenizerBase
 ) -> np.ndarray:
     """Return (N,) the pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
-    continues = ~starts_word(tokenizer)
+    continues = ~word_start_mask(tokenizer)
     continues[tokenizer.all_special_ids] = False
     mask: Any = tokenizer.mask_token_id
     pad: Any = tokenizer.pad_token_id

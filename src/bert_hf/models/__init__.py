@@ -1,1 +1,1 @@
-"""The BERT network, attention without padding, safe loading of checkpoints, FLOP counts and cost estimates."""
+"""The BERT network, attention without padding, safe loading of checkpoints, and FLOP counts."""

@@ -17,7 +17,7 @@ def run_by_length(
     tokens: int | None = None,
     rows: int | None = None,
 ) -> list[Any]:
-    """Return what `compute` gives for each input of these lengths; it gets the numbers of a batch's inputs.
+    """Return the result for each input of these lengths; `compute` gets the indices of a batch and returns theirs.
 
     The largest batch has `tokens` tokens (padding included), or `rows` inputs.
     """
@@ -31,7 +31,7 @@ def run_by_length(
         begin += count
 
     results: list[Any] = [None] * len(lengths)
-    for numbers in progress(batches, "computing", "batches"):
-        for number, value in zip(numbers, compute(numbers), strict=True):
-            results[number] = value
+    for indices in progress(batches, "computing", "batches"):
+        for index, result in zip(indices, compute(indices), strict=True):
+            results[index] = result
     return results

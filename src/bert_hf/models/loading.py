@@ -20,7 +20,8 @@ import torch
 from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import BertConfig
+from torch import nn
+from transformers import BertConfig, PreTrainedModel
 from transformers.utils import logging
 
 from bert_hf.config.files import parse_json, read_input_text
@@ -63,12 +64,13 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
+        _, what = problem
         remedy = 'give a BERT checkpoint; add "model_type": "bert" where it is missing'
-        raise InputError(problem[1], where=path, remedy=remedy)
+        raise InputError(what, where=path, remedy=remedy)
 
     if weights:
         for file in weight_files(folder):
-            check_numbers(file)
+            check_finite(file)
     return folder
 
 
@@ -82,7 +84,8 @@ def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
 
 def find_tokenizer(where: str | Path) -> Path:
     """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks."""
-    folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
+    remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
+    folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer there", where=where, remedy="add its files, or pass --tokenizer_name")
@@ -98,7 +101,7 @@ def find_tokenizer(where: str | Path) -> Path:
     return folder
 
 
-def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
+def _folder(where: str | Path, patterns: tuple[str, ...], thing: str, remedy: str = "check the path or id") -> Path:
     """Return a local folder, or the one in the Hub's cache with the files of these names, all of one commit."""
     if str(where) and Path(where).is_dir():
         return Path(where)
@@ -112,9 +115,6 @@ def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
         reason = _reason(error)
 
-    remedy = "check the path or id"
-    if thing == "tokenizer":
-        remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     raise InputError(f"cannot load a {thing}: {reason}", where=where, remedy=remedy)
 
 
@@ -167,11 +167,8 @@ def read_safe_json(path: Path) -> dict[str, Any]:
             continue
         names_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
         if names_code and value is not None and value is not False:
-            raise InputError(
-                f"{key!r} requests code or files that are never loaded here",
-                where=path,
-                remedy="remove the entry if the model is a plain BERT",
-            )
+            remedy = "remove the entry if the model is a plain BERT"
+            raise InputError(f"{key!r} requests code or files that are never loaded here", where=path, remedy=remedy)
     return content
 
 
@@ -224,7 +221,7 @@ def _shards(index: Path) -> list[str]:
     return sorted(names)
 
 
-def check_numbers(path: Path) -> None:
+def check_finite(path: Path) -> None:
     """Reject a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
     try:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
@@ -306,7 +303,9 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
         raise InputError(problem, where=where, remedy=hint)
 
 
-def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
+def load_network(
+    model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options: Any
+) -> tuple[Any, list[str]]:
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
     Return the model, and the sorted names of the weights that are newly initialized, because they are missing or of
@@ -332,16 +331,16 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     new = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
     missing = [name for name in new if not name.startswith(heads)]
-    left = _without_place(model, loaded["unexpected_keys"])
-    if missing or left:
+    unused = _unused_encoder_weights(model, loaded["unexpected_keys"])
+    if missing or unused:
         problem = f"it lacks {shorten_list(missing)}"
         if not missing:
-            problem = f"{CONFIG} does not describe {shorten_list(left)}"
+            problem = f"{CONFIG} does not describe {shorten_list(unused)}"
         raise InputError(problem, where=where, remedy=_COMPLETE)
     return model, new
 
 
-def extend_embeddings(model, vocabulary: int, positions: int) -> str:
+def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
     """Extend our network's embeddings to larger numbers of tokens and positions, and return a line that says so.
 
     The rows of new tokens are drawn from the mean and the covariance of the others, as run_mlm.py does; the rows of
@@ -366,18 +365,13 @@ def extend_embeddings(model, vocabulary: int, positions: int) -> str:
     return f"added, newly initialized: {' and '.join(added)}" if added else ""
 
 
-def _without_place(model, unexpected: Iterable[str]) -> list[str]:
-    """Return the weights of the network itself that the model did not take; heads may go."""
-    body = ("embeddings.", "encoder.", "pooler.")
-    if getattr(model.base_model, "pooler", None) is None:
-        body = body[:2]  # heads of tokens and answers do without the pooler
-
-    # Old transformers saved the buffer position_ids
-    return sorted(
-        name
-        for name in unexpected
-        if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
-    )
+def _unused_encoder_weights(model: PreTrainedModel, unexpected: Iterable[str]) -> list[str]:
+    """Return which of the weights that the model did not take are the encoder's; another head's may be left out."""
+    encoder = ["embeddings.", "encoder."]
+    if getattr(model.base_model, "pooler", None) is not None:  # heads of tokens and answers do without the pooler
+        encoder.append("pooler.")
+    names = [name for name in unexpected if name.removeprefix("bert.").startswith(tuple(encoder))]
+    return sorted(name for name in names if not name.endswith("position_ids"))  # a buffer that old versions saved
 
 
 def read_weights(folder: Path) -> dict:
@@ -392,7 +386,7 @@ def read_weights(folder: Path) -> dict:
     return tensors
 
 
-def load_weights(model, folder: Path) -> None:
+def load_weights(model: nn.Module, folder: Path) -> None:
     """Load the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
     try:
         left = model.load_state_dict(read_weights(folder), strict=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bert_hf.models.unpadded_batch import layout_of
+from bert_hf.models.unpadded_batch import pack_layout
 
 _FLAT = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
 
@@ -40,5 +40,5 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
             begin = ends[name][number - 1] if number else 0
             piece[name] = indices[begin : ends[name][number]] - start * length
         if "layout" in inputs:
-            piece["layout"] = layout_of(piece["attention_mask"], *(piece[name] for name in _FLAT))
+            piece["layout"] = pack_layout(piece["attention_mask"], *(piece[name] for name in _FLAT))
         yield piece

@@ -39,7 +39,7 @@ from bert_hf.models.functional import (
     token_losses,
 )
 from bert_hf.models.unpadded_attention import unpadded_attention
-from bert_hf.models.unpadded_batch import UnpaddedBatch, fill_up, from_layout, unpad_batch
+from bert_hf.models.unpadded_batch import UnpaddedBatch, add_filler_sequence, unpack_layout, unpad_batch
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -232,6 +232,7 @@ class BertEncoder(nn.Module):
 
         Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
         """
+        # Evaluation, padded batches and recomputed layers are not compiled
         compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
         run = (self.compiled_layer if compiled else None) or _run_layer
         for layer in self.layer:
@@ -332,11 +333,15 @@ class BertPreTrainedModel(PreTrainedModel):
         others: dict,
         layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
-        """Return the layout of the batch without padding; None where the padded batch has to be computed."""
+        """Return the batch without padding; None where it has to be computed with it.
+
+        `others` are the other arguments of `forward`: one that is set, such as `output_attentions`, needs the padded
+        batch. `layout`: `pack_layout` of this batch.
+        """
         if input_ids is None or masked_positions is None or not self.fast_path:
             return None
         if any(value is not None and value is not False for value in others.values()):
-            return None
+            return None  # position_ids, output_attentions, …: only the padded path has them
         config = self.config
         if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
             return None
@@ -345,7 +350,7 @@ class BertPreTrainedModel(PreTrainedModel):
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
         if layout is not None and token_positions is not None and input_ids.device.type != "cpu":
-            return from_layout(layout, input_ids, masked_positions, token_positions)
+            return unpack_layout(layout, input_ids, masked_positions, token_positions)
 
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -355,7 +360,7 @@ class BertPreTrainedModel(PreTrainedModel):
         batch = unpad_batch(attention_mask, masked_positions, token_positions)
         if batch is None or batch.groups is None or not multiplies_in_bf16(next(self.parameters())):
             return batch
-        return fill_up(batch)
+        return add_filler_sequence(batch)
 
 
 class BertModel(BertPreTrainedModel):
@@ -472,7 +477,7 @@ class BertForPreTraining(BertPreTrainedModel):
             masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs
                 only on these, and `prediction_logits` is (M, V), not (B, L, V). With `sdpa` attention, padding is not
                 computed either, and after the last attention only these and [CLS] are.
-            token_positions, layout: (T,) indices of the real tokens, and the result of `layout_of`: a GPU waits less.
+            token_positions, layout: (T,) indices of the real tokens, and their `pack_layout`: a GPU waits less.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -535,6 +540,7 @@ class BertForPreTraining(BertPreTrainedModel):
         losses = PreTrainingLosses()
 
         if labels is not None:
+            # (For a single masked token torch.compile would make another graph)
             head = self.cls.predictions
             states = head.transform(hidden)
             if self.compiled_loss is not None and self.training and self.fast_path and len(labels) > 1:

@@ -99,6 +99,7 @@ class TensorBundle:
     # ---- data
 
     def _read_entry(self, name: str, entry: _Entry) -> np.ndarray:
+        """Return the tensor that an entry of the index places in a data file, its checksum verified."""
         if entry.dtype not in _DTYPES:
             raise self._damaged(f"{name!r} is of the unsupported type {entry.dtype}")
         file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
@@ -149,12 +150,12 @@ def _parse_entry(message: bytes) -> _Entry:
     """Return the entry in a `BundleEntryProto`."""
     numbers, dims, slices = {}, [], []
     for number, value in _fields(message):
-        if number == 2:
+        if number == 2:  # shape
             dims = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(value)]
-        elif number == 7:
+        elif number == 7:  # slices
             extents = [dict(_fields(extent)) for _, extent in _fields(value)]
             slices.append(tuple((extent.get(1, 0), extent.get(2, 0)) for extent in extents))
         else:
             numbers[number] = value
-    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))
+    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))  # 5 is the size, which the shape tells
     return _Entry(numbers[1], tuple(dims), shard, offset, crc, tuple(slices))

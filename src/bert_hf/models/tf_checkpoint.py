@@ -76,6 +76,7 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
     The class is that of the heads which the checkpoint has. Optimizers name their slots after the variables
     (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out, layers of a fine-tuning too.
     """
+    # The network, on no device until its weights are there, and the variable of each weight
     bundle = TensorBundle(prefix)
     variables = {weight_name(name): name for name in bundle.shapes}
     model_class = next(cls for cls, names in _CLASSES if names <= variables.keys())
@@ -84,8 +85,9 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
 
     tied = model.all_tied_weights_keys
     expected = {name: tuple(weight.shape) for name, weight in model.named_parameters() if name not in tied}
-    prefix_of = "" if hasattr(model, "bert") else "bert."  # BertModel's own names begin after it
-    taken = {name: variables.get(prefix_of + name) for name in expected}
+    base_prefix = "" if hasattr(model, "bert") else "bert."  # BertModel's own names begin after it
+    taken = {name: variables.get(base_prefix + name) for name in expected}
+
     further = f"bert.encoder.layer.{config.num_hidden_layers}."
     if any(name.startswith(further) for name in variables):
         what = f"it has {further}…, by the configuration it has {config.num_hidden_layers} layers"

@@ -49,6 +49,7 @@ def unpadded_attention(
         tuple((count, queries if selected_queries else tokens) for count, tokens, queries in batch.groups),
         tuple((count, tokens) for count, tokens, _ in batch.groups),
     )
+    # PyTorch's kernel where it is faster, and where all is dropped: our scale 1 / (1 − p) would be infinite
     longest = max(tokens for _, tokens in shapes[1])
     if dropout == 1 or (not dropout and (query.dtype == torch.float32 or longest > _SHORT_LENGTH)):
         return _pytorch_attention(query, key, value, shapes, dropout, scaling)
@@ -61,10 +62,11 @@ def unpadded_attention(
 def _pytorch_attention(
     query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], dropout: float, scaling: float
 ) -> Tensor:
+    """Compute each group of sequences by PyTorch's kernel, which stores no attention scores."""
     contexts = []
     for qkv in zip(_split(query, shapes[0]), _split(key, shapes[1]), _split(value, shapes[1]), strict=True):
-        turned = (x.transpose(1, 2) for x in qkv)
-        context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
+        heads_first = (x.transpose(1, 2) for x in qkv)  # (B, A, n, D)
+        context = F.scaled_dot_product_attention(*heads_first, dropout_p=dropout, scale=scaling)
         contexts.append(context.transpose(1, 2).flatten(0, 1))
     return torch.cat(contexts)
 
@@ -96,18 +98,23 @@ class _Layout(NamedTuple):
 
 @lru_cache(maxsize=4)  # the layers of a model have the same two
 def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layout:
-    each = [(rows, tokens) for (count, rows), (_, tokens) in zip(*shapes, strict=True) for _ in range(count)]
-    filled = []
+    """Return the batches of sequences whose (queries, keys) have these shapes, filled up to multiples of `multiple`.
+
+    Example: two sequences of 20 keys and one of 30, 5 queries each, multiple 16, 2 heads: all three become (16, 32),
+    one batch of 6 · (16, 32); its first four lack the keys from 20 on, its last two those from 30 on.
+    """
+    sequences = [(rows, tokens) for (count, rows), (_, tokens) in zip(*shapes, strict=True) for _ in range(count)]
+    batch_shapes = []
     filling = []
-    for (queries, tokens), same in groupby(each, lambda shape: [-(-n // multiple) * multiple for n in shape]):
+    for (queries, tokens), same in groupby(sequences, lambda shape: [-(-n // multiple) * multiple for n in shape]):
         lengths = [length for _, length in same for _ in range(heads)]
         size = heads * max(1, _CHUNK_SCORES // (heads * queries * tokens))
         for begin in range(0, len(lengths), size):
             batch = lengths[begin : begin + size]
-            filled.append(((len(batch), queries), (len(batch), tokens)))
+            batch_shapes.append(((len(batch), queries), (len(batch), tokens)))
             runs = [list(run) for _, run in groupby(enumerate(batch), itemgetter(1))]
             filling.append([(slice(run[0][0], run[-1][0] + 1), run[0][1]) for run in runs if run[0][1] < tokens])
-    query_shapes, key_shapes = zip(*filled, strict=True)
+    query_shapes, key_shapes = zip(*batch_shapes, strict=True)
     of_queries, of_keys = (_rows(shape, heads, multiple) for shape in shapes)
     return _Layout((query_shapes, key_shapes), (of_queries, of_keys), filling)
 

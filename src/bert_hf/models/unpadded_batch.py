@@ -34,7 +34,7 @@ class UnpaddedBatch(NamedTuple):
     max_seqlen: int  # no sequence has more tokens
 
 
-def layout_of(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
+def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
     """Return five tensors of an `UnpaddedBatch`, ungrouped, in one (2M + 4B + 2,): to be sent with a batch.
 
     The workers of a data loader compute it, because a GPU would have to launch 26 kernels for it.
@@ -45,8 +45,10 @@ def layout_of(attention_mask: Tensor, masked_positions: Tensor, token_positions:
     return torch.cat([each.to(torch.int32) for each in (*queries, batch.cu_seqlens, batch.query_cu_seqlens)])
 
 
-def from_layout(layout: Tensor, input_ids: Tensor, masked_positions: Tensor, token_positions: Tensor) -> UnpaddedBatch:
-    """Return the `UnpaddedBatch` of a batch, from the result of `layout_of`."""
+def unpack_layout(
+    layout: Tensor, input_ids: Tensor, masked_positions: Tensor, token_positions: Tensor
+) -> UnpaddedBatch:
+    """Return the `UnpaddedBatch` of a batch, from the result of `pack_layout`."""
     count, length = input_ids.shape
     masked = len(masked_positions)
     sizes = [masked + count, count, masked, count + 1, count + 1]
@@ -115,7 +117,7 @@ def unpad_batch(
     )
 
 
-def fill_up(batch: UnpaddedBatch) -> UnpaddedBatch:
+def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
     """Add a sequence that no head reads, so that most batches on a CPU have as many tokens as an earlier one.
 
     oneDNN compiles the products of each new number of rows: filling takes 17 % off a fine-tuning on short texts.

@@ -13,7 +13,7 @@ from transformers import BertModel as StockBertModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from bert_hf.models.modeling_bert import BertModel
-from bert_hf.models.unpadded_batch import layout_of
+from bert_hf.models.unpadded_batch import pack_layout
 
 _READ_POOLER_OUTPUT = (BertForSequenceClassification, BertForMultipleChoice)
 
@@ -55,6 +55,7 @@ class UnpaddedBertModel(BertModel):
         on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
         if on_cpu and attention_mask is not None and attention_mask.dim() == 2:
             tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
+        # The tokens whose outputs are used besides [CLS], in place of the masked ones of pre-training
         selected = tokens[:0] if tokens is not None and self.cls_only else tokens
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
         batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
@@ -81,7 +82,7 @@ def add_layout(model: nn.Module, inputs: dict) -> dict:
         return inputs
 
     tokens = mask.flatten().nonzero().squeeze(1)
-    layout = layout_of(mask, tokens[:0] if encoder.cls_only else tokens, tokens)
+    layout = pack_layout(mask, tokens[:0] if encoder.cls_only else tokens, tokens)
     return {**inputs, "token_positions": tokens, "layout": layout}
 
 

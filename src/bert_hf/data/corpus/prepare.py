@@ -71,7 +71,7 @@ def prepare(
         what = f"{other.source.name} is not the text that was prepared here"
         raise InputError(what, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
-    return _complete(folder, recipe, jobs, {"text_language": text_language} if text_language else {})
+    return _complete_corpus(folder, recipe, jobs, {"text_language": text_language} if text_language else {})
 
 
 def _shard_settings(
@@ -93,7 +93,7 @@ def _shard_settings(
 
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
-    """Record the recipe in the folder, or check that it is the same. Parts may begin at the same moment."""
+    """Record recipe and tokenizer in the folder, or check that it has the same. Parts may begin at one moment."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / _LOCK):
         present = read_json_object(folder / RECIPE)
@@ -111,7 +111,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
+def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
     """Write the manifest, with these further facts, once the shards of all parts are there."""
     records = [job.records() for job in jobs]
     if not all(records):

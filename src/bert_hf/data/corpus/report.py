@@ -8,19 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html.entities import name2codepoint
-from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import ExampleArguments, TextArguments, TokenizerArguments
 from bert_hf.console import Finding
-from bert_hf.data.corpus.requested_corpus import (
-    prepared_folder,
-    sample_inputs,
-    sentence_language,
-    text_sources,
-)
+from bert_hf.data.corpus.requested_corpus import prepared_folder, sample_inputs, sentence_language, text_sources
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.text.readers import documents
@@ -38,7 +32,7 @@ _LONG = 100_000  # tokens of a mean document that is probably a whole file
 
 
 def corpus_findings(
-    corpus: Any,
+    corpus: Corpus | TextCorpus,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str] | None = None,
     *,
@@ -54,8 +48,8 @@ def corpus_findings(
     counts = window.unigram_counts(id_count(tokenizer))
 
     findings = [
-        _size(corpus, window, counts, may_train_vocabulary),
-        _unknown(counts, tokenizer) if texts is None else _unknown_characters(texts, tokenizer, may_train_vocabulary),
+        _extent(corpus, window, counts, may_train_vocabulary),
+        _lost_characters(texts, tokenizer, may_train_vocabulary) if texts else _unknown_tokens(counts, tokenizer),
         _repeated_documents(window),
         _shared_sentences(window),
         _long_documents(window, nsp),
@@ -77,7 +71,6 @@ def report_lines(
     example_args: ExampleArguments,
 ) -> Iterator[str]:
     """Yield the report of `prepare.py --check`, on a prepared corpus or on a bounded sample of raw text."""
-    corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
         corpus = Corpus(folder)
@@ -97,28 +90,29 @@ def report_lines(
     yield from map(str, findings)
 
 
-# ---- documents and tokens
+# ---- documents and tokens: each function returns a finding on the documents of a window
 
 
-def _size(corpus: Any, window: Window, counts: np.ndarray, may_train: bool) -> Finding:
+def _extent(corpus: Corpus | TextCorpus, window: Window, counts: np.ndarray, may_train: bool) -> Finding:
+    """Count documents, sentences and tokens, and how much of the vocabulary occurs."""
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
     used = (counts > 0).mean()
     text = (
         f"{len(window):,} documents, {window.sentences.sum():,} sentences, {counts.sum():,} tokens{part}; "
         f"{used:.0%} of the {len(counts):,} vocabulary entries occur"
     )
-    return Finding(
-        text, "leave --tokenizer_name out, to train a vocabulary on this text" if may_train and used < 0.5 else ""
-    )
+    remedy = "leave --tokenizer_name out, to train a vocabulary on this text"
+    return Finding(text, remedy if may_train and used < 0.5 else "")
 
 
-def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
+def _unknown_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     share = float(counts[tokenizer.unk_token_id]) / max(1, counts.sum())
     remedy = "bert-hf prepare --check true, given the text, shows which characters that loses, and why"
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > _MUCH_UNKNOWN else "")
 
 
-def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
+def _lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
+    """Measure the share of the characters that become [UNK], in a sample of the texts, and their usual cause."""
     step = max(1, sum(map(len, texts)) // _ENCODED)
     some = [text[:_ENCODED] for text in texts[::step]]
     lost = unknown_characters(some, tokenizer)
@@ -136,6 +130,7 @@ def _unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 
 
 def _long_documents(window: Window, nsp: bool) -> Finding:
+    """Compare the documents in length: one that holds most of the text leaves few others to draw B from."""
     longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     mean = window.sizes.mean() if len(window) else 0
     text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest:.1%} of all tokens"
@@ -161,7 +156,7 @@ def _repeated_documents(window: Window) -> Finding:
 
 
 def _shared_sentences(window: Window) -> Finding:
-    """Return how much of the text is in sentences of many documents, such as menus and footers of web pages."""
+    """Measure how much of the text is in sentences of many documents, such as menus and footers of web pages."""
     documents = np.linspace(0, len(window) - 1, min(_COMPARED, len(window))).astype(int)
     many = max(10, len(documents) // 100)
     tokens, occurs = Counter(), Counter()
@@ -175,9 +170,8 @@ def _shared_sentences(window: Window) -> Finding:
     shared = sum(count for sentence, count in tokens.items() if occurs[sentence] >= many)
     share = shared / max(1, tokens.total())
     text = f"{share:.1%} of the text is in sentences that {many:,} or more of {len(documents):,} documents share"
-    return Finding(
-        text, "remove menus, footers and other repeated lines; --deduplicate keeps them" if share > 0.1 else ""
-    )
+    remedy = "remove menus, footers and other repeated lines; --deduplicate keeps them"
+    return Finding(text, remedy if share > 0.1 else "")
 
 
 # ---- markup

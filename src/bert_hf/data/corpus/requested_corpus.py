@@ -24,8 +24,8 @@ from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import check_disjoint, expand, log_unexpected
-from bert_hf.data.text.readers import Piece
+from bert_hf.data.text.input_files import check_disjoint, expand, log_misnamed
+from bert_hf.data.text.readers import Piece, first_pieces
 from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import (
     id_count,
@@ -46,7 +46,7 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 # ---- sources
 
 
-def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
+def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
     """Return the sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
         join = False if corpus_args.sentence_per_line else corpus_args.join_lines
@@ -57,7 +57,7 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
                 saved += hub_shards(path, None, corpus_args.text_column)
             else:
                 text_files += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
-        log_unexpected(tuple(file.path for file in text_files))
+        log_misnamed(tuple(file.path for file in text_files))
         _log_joined(tuple(text_files))
         return [*group_small_files(text_files), *saved]
     if corpus_args.dataset_name:
@@ -92,7 +92,7 @@ def sentence_language(corpus_args: TextArguments) -> str | None:
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
-    """Return the folder made by `prepare` that is named, if nothing else is."""
+    """Return the folder made by `prepare` if it is the only path; one that is incomplete is refused."""
     if not paths or len(paths) != 1:
         return None
     path = paths[0]
@@ -104,15 +104,15 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """Return a bounded sample of the text (see `sample`), the inputs taken in a shuffled order, always the same."""
+    """Return a bounded sample of the text (`sample_pieces`); the order of the inputs is shuffled, always the same."""
     order = np.random.default_rng(0).permutation(len(inputs))
-    pieces = sample((piece for i in order for piece in inputs[i].read()), limit)
+    pieces = sample_pieces((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
         raise InputError("contains no text", where=inputs[0].name, remedy="give files that contain text")
     return pieces
 
 
-def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
+def sample_pieces(pieces: Iterable[Piece], limit: int) -> list[Piece]:
     """Return pieces of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
 
     A piece's key is the fractional part of its number times the golden ratio: pieces of small keys lie evenly among
@@ -150,7 +150,7 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    made_from = [FORMAT, list(map(_stamp, inputs)), tokenizer_args.training()]
+    made_from = [FORMAT, list(map(_content_key, inputs)), tokenizer_args.training()]
     with _cache_folder(corpus_args, "tokenizer", made_from) as cached:
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
@@ -176,7 +176,7 @@ def load_or_prepare_corpus(
 
     inputs = text_sources(corpus_args, files)
     language = sentence_language(corpus_args)
-    made_from = [FORMAT, tokenizer_checksum(tokenizer), language, list(map(_stamp, inputs))]
+    made_from = [FORMAT, tokenizer_checksum(tokenizer), language, list(map(_content_key, inputs))]
     with _cache_folder(corpus_args, "corpus", made_from) as cached:
         if (cached / MANIFEST).is_file():
             with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
@@ -226,7 +226,7 @@ def _check_predictable(
 
 
 def check_text(text_args: TextArguments, files: list[str] | None) -> str:
-    """Check that every file exists, and read the beginnings of some of them as the run will."""
+    """Check that every file exists, and read the beginnings of some as the run will; return the line of `--check`."""
     if folder := prepared_folder(files):
         return f"text: the prepared corpus {folder}"
 
@@ -234,11 +234,8 @@ def check_text(text_args: TextArguments, files: list[str] | None) -> str:
     together = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
     local = [file for files in together for file in files if isinstance(file, TextFile)]
     for source in local[:: max(1, len(local) // _READ_FILES)]:
-        size = 0
-        for piece in source.read():
-            size += len(piece.text)
-            if size > _HEAD:
-                break
+        for _ in first_pieces(source.read(), _HEAD):
+            pass  # an error ends the command
     return f"text: {shorten_list([source.name for source in sources])}"
 
 
@@ -261,10 +258,10 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 # ---- cache
 
 
-def _stamp(source: Source) -> list:
-    """Return what changes with the text: of a file its path, size and time, so that it need not be read."""
+def _content_key(source: Source) -> list:
+    """Return what names the text in the cache: of a file path, size and time, so that it need not be read."""
     if isinstance(source, SmallFiles):
-        return [_stamp(file) for file in source.files]
+        return [_content_key(file) for file in source.files]
     column = getattr(source, "text_column", None)
     if isinstance(source, TextFile):
         stat = Path(source.path).stat()

@@ -124,6 +124,7 @@ class ShardWriter:
             self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:
+        """Write what is pending, flush and rename the file, then write its record."""
         if self._pending:
             self._flush()
         if self._stream is None:  # no text: a shard without a row

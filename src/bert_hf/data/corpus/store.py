@@ -168,11 +168,8 @@ class Corpus:
         """Raise an InputError if the corpus was prepared with another tokenizer."""
         made_with = self.manifest.get("made_from", {}).get("tokenizer")
         if made_with not in (None, tokenizer_checksum(tokenizer)):
-            raise InputError(
-                "the corpus was prepared with another tokenizer",
-                where=self.folder,
-                remedy=f"use the corpus's own, load_tokenizer('{self.folder}/tokenizer')",
-            )
+            remedy = f"use the corpus's own, load_tokenizer('{self.folder}/tokenizer')"
+            raise InputError("the corpus was prepared with another tokenizer", where=self.folder, remedy=remedy)
 
     @functools.cached_property
     def tokens(self) -> int:
@@ -220,16 +217,16 @@ class Corpus:
             windows.append(tuple(sorted(group)))
         return windows or [()]
 
-    def window(self, part: tuple[int, ...]) -> Window:
-        """Open the shards `part`. The last two windows stay open."""
-        window = self._open.get(part)
+    def window(self, shards: tuple[int, ...]) -> Window:
+        """Open these shards, one of `windows()`. The last two windows stay open."""
+        window = self._open.get(shards)
         if window is None:
-            files = [(self.folder / self._entries[shard]["file"], self.documents.get(shard)) for shard in part]
+            files = [(self.folder / self._entries[shard]["file"], self.documents.get(shard)) for shard in shards]
             window = _read_window(files)
 
             for old in list(self._open)[:-1]:  # a sampler's thread opens windows as well
                 self._open.pop(old, None)
-            self._open[part] = window
+            self._open[shards] = window
         return window
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
@@ -245,11 +242,9 @@ class Corpus:
         head = self.windows()[0]
         window = self.window(head)
         if len(window) < 4:
-            raise InputError(
-                f"{len(window)} documents are too few to hold out two",
-                where=self._entries[head[0]]["source"],
-                remedy="give --validation_file, or text with blank lines between its documents",
-            )
+            what = f"{len(window)} documents are too few to hold out two"
+            remedy = "give --validation_file, or text with blank lines between its documents"
+            raise InputError(what, where=self._entries[head[0]]["source"], remedy=remedy)
         drawn = _draw_documents(window.sizes, percentage, seed)
 
         # For each shard: which documents of its file are trained on, and which are held out

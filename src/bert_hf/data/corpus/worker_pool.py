@@ -34,8 +34,5 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
         pool.shutdown(kill_workers=True)
         if not isinstance(error, TerminatedWorkerError):
             raise
-        raise InputError(
-            "a worker process was killed (out of memory?)",
-            where="--num_proc",
-            remedy="use fewer processes; the same command resumes",
-        ) from None
+        remedy = "use fewer processes; the same command resumes"
+        raise InputError("a worker process was killed (out of memory?)", where="--num_proc", remedy=remedy) from None

@@ -1,4 +1,4 @@
-"""Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
+"""Makes batches: [CLS] A [SEP] B [SEP], truncated, masked and padded; `pad_inputs` pads other ids."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
+from bert_hf.data.examples.masking import choose_tokens, choose_words, replace_tokens
 from bert_hf.data.examples.samplers import MASK, generator
 from bert_hf.data.examples.sentence_pairs import truncate
-from bert_hf.data.text.tokenization import InputTemplate, id_count, starts_word
+from bert_hf.data.text.tokenization import InputTemplate, id_count, word_start_mask
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
-from bert_hf.models.unpadded_batch import layout_of
+from bert_hf.models.unpadded_batch import pack_layout
 
 
 class DataCollatorForPreTraining:
@@ -45,7 +45,7 @@ class DataCollatorForPreTraining:
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding (`layout_of`).
+        indices into the flattened B·L, ascending; layout: what else a GPU needs to leave out padding (`pack_layout`).
         (Stock models ignore the last three.)
     """
 
@@ -70,27 +70,25 @@ class DataCollatorForPreTraining:
         self._template = InputTemplate(tokenizer)
         self._specials = [self._template.special_tokens(pair) for pair in (False, True)]
         self._mask = cast(int, tokenizer.mask_token_id)
-        self._starts_word = starts_word(tokenizer) if whole_word_mask else None
+        self._starts_word = word_start_mask(tokenizer) if whole_word_mask else None
         self._special = np.zeros(id_count(tokenizer), dtype=bool)
         self._special[list(tokenizer.all_special_ids)] = True
         self._random_ids = np.flatnonzero(~self._special)
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
-        """Return one example: input_ids, token_type_ids, labels, each (l,) int64."""
+        """Return one example, of segments or of input_ids: input_ids, token_type_ids, labels, each (l,) int64."""
         if "segment_a" in feature:
             rng = _generator_of(feature)
             ids, segments = self._joined(feature, rng)
         elif "input_ids" in feature:
-            ids, segments, labels = _ready(feature)
+            ids, segments, labels = _without_padding(feature)
             if labels is not None:
                 return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
             rng = _generator_of(feature)
         else:
-            raise InputError(
-                f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
-                where="DataCollatorForPreTraining",
-                remedy="pass remove_unused_columns=False if Trainer removed them",
-            )
+            what = f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}"
+            remedy = "pass remove_unused_columns=False if Trainer removed them"
+            raise InputError(what, where="DataCollatorForPreTraining", remedy=remedy)
 
         share = feature.get("mlm_probability") or self.mlm_probability
         masked, labels = self._mask_tokens(ids, share, rng)
@@ -114,7 +112,7 @@ class DataCollatorForPreTraining:
 
         labels = np.full(len(ids), IGNORE_INDEX, dtype=np.int64)
         labels[chosen] = ids[chosen]
-        return replace(ids, chosen, self._mask, self._random_ids, rng), labels
+        return replace_tokens(ids, chosen, self._mask, self._random_ids, rng), labels
 
     def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
@@ -125,10 +123,10 @@ class DataCollatorForPreTraining:
         batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
-        batch["layout"] = layout_of(batch["attention_mask"], batch["masked_positions"], batch["token_positions"])
+        batch["layout"] = pack_layout(batch["attention_mask"], batch["masked_positions"], batch["token_positions"])
 
         if self.nsp:
-            batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
+            batch["next_sentence_label"] = torch.tensor([_next_sentence_label(feature) for feature in features])
         return batch
 
 
@@ -157,7 +155,7 @@ def _generator_of(feature: Mapping) -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
 
 
-def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _without_padding(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
     ids = np.asarray(feature["input_ids"], dtype=np.int64)
     real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
@@ -168,11 +166,8 @@ def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
     return ids[real], segments[real], labels
 
 
-def _label(feature: Mapping) -> int:
+def _next_sentence_label(feature: Mapping) -> int:
     if "next_sentence_label" not in feature:
-        raise InputError(
-            "a row has no next_sentence_label",
-            where="DataCollatorForPreTraining",
-            remedy="pass nsp=False to train the masked language model alone",
-        )
+        remedy = "pass nsp=False to train the masked language model alone"
+        raise InputError("a row has no next_sentence_label", where="DataCollatorForPreTraining", remedy=remedy)
     return int(feature["next_sentence_label"])

@@ -92,7 +92,7 @@ class PreTrainingExamples(Dataset):
         self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         if self.objective.pairs:
-            self.objective.check(_bounds(self.corpus.window(self.corpus.windows()[0])))
+            self.objective.check_documents(_bounds(self.corpus.window(self.corpus.windows()[0])))
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_plans": {}}  # each worker process draws its own
@@ -142,7 +142,7 @@ class PreTrainingExamples(Dataset):
         """Set the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
         self._epoch.fill_(0 if self.fixed else epoch)
 
-    def _resolve(self, index: int) -> ExampleNumber:
+    def _example_number(self, index: int) -> ExampleNumber:
         """Return the example that a plain index means, in shuffled order: a limit takes from all documents."""
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -173,7 +173,7 @@ class PreTrainingExamples(Dataset):
             these the collator makes the example's random draws.
         """
         if not isinstance(number, tuple):
-            number = self._resolve(int(number))
+            number = self._example_number(int(number))
 
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)

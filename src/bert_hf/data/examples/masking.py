@@ -53,7 +53,7 @@ def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: flo
     return candidates[chosen[word]]
 
 
-def replace(
+def replace_tokens(
     input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: Generator
 ) -> np.ndarray:
     """Return a copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.

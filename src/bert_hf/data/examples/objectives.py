@@ -2,8 +2,7 @@
 
 An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
 that sets `ExampleArguments.nsp` to its key. `plan_epoch` cuts documents into chunks, which an objective arranges. The
-model's pair head is always `seq_relationship`, and its label
-`next_sentence_label`.
+model's pair head is always `seq_relationship`, and its label `next_sentence_label`.
 """
 
 from collections.abc import Callable
@@ -48,13 +47,11 @@ class Objective:
     def check_model(self, config: Any, where: str | None = None) -> None:
         """Raise an `InputError` if a model of this configuration cannot tell two segments apart."""
         if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
-            raise InputError(
-                f"sentence pairs need 2 token types, the model has {config.type_vocab_size}",
-                where=where or "config",
-                remedy='set "type_vocab_size": 2, or pass --nsp false',
-            )
+            what = f"sentence pairs need 2 token types, the model has {config.type_vocab_size}"
+            remedy = 'set "type_vocab_size": 2, or pass --nsp false'
+            raise InputError(what, where=where or "config", remedy=remedy)
 
-    def check(self, documents: DocumentBounds) -> None:
+    def check_documents(self, documents: DocumentBounds) -> None:
         """Raise an `InputError` if no pairs can be drawn from these documents."""
         count = len(documents.starts)
         if count < 2:

@@ -68,7 +68,7 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
     return (*phases[:-1], phases[-1]._replace(end=None))
 
 
-def walk(
+def windows_of_run(
     phases: tuple[Phase, ...], window_length: WindowLength, total: int
 ) -> Iterator[tuple[tuple[int, int, int], int, int]]:
     """Yield the windows of a run of `total` examples: ((phase, epoch, window), examples taken, its length).
@@ -101,7 +101,7 @@ def length_at(phases: tuple[Phase, ...], position: int) -> int:
 
 def epochs_done(dataset, position: int) -> float:
     """Return the passes over the text; Trainer's own count restarts when a run does."""
-    windows = walk(dataset.phases, dataset.window_length, position)
+    windows = windows_of_run(dataset.phases, dataset.window_length, position)
     return sum(taken / length / dataset.window_count(*place[:2]) for place, taken, length in windows)
 
 
@@ -154,7 +154,7 @@ class RunSampler(Sampler[ExampleNumber]):
     def _windows(self) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
         """Yield (phase, epoch, window) of each window from `start` on, and the examples of it for this rank."""
         begin = 0
-        for place, taken, length in walk(self.phases, self.window_length, self.total):
+        for place, taken, length in windows_of_run(self.phases, self.window_length, self.total):
             end = begin + taken
             if self.start < end:
                 order = generator(self.seed, ORDER, *place).permutation(length)

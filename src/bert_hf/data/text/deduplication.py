@@ -68,13 +68,13 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int, values: int) -> np
     sketch = MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")  # takes 32-bit hashes
     rows = []
     for text in texts:
-        _add(sketch, text, shingle)
+        _add_shingles(sketch, text, shingle)
         rows.append(sketch.hashvalues.copy())
         sketch.clear()
     return np.array(rows, np.uint32).reshape(-1, values)
 
 
-def _add(sketch: Any, text: str, shingle: int) -> None:
+def _add_shingles(sketch: Any, text: str, shingle: int) -> None:
     """Add the sequences of words of a text to a sketch."""
     words = separate_words(text).split()
     if words:

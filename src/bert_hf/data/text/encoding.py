@@ -51,14 +51,14 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        for part in _parts(line):
+        for part in _split_long_line(line):
             for sentence in _segments(part, language) if len(part) > 1 else [part]:
                 sentences.extend(_cut_long(sentence.strip()))
     return sentences
 
 
-def _parts(line: str) -> Iterator[str]:
-    """Yield a line in parts that end with the first sentence after `LONG_LINE` characters.
+def _split_long_line(line: str) -> Iterator[str]:
+    """Yield a line in parts, each of which ends with the first sentence that ends after `LONG_LINE` characters.
 
     The time of `sentencex` (1.0.32) is quadratic in the sentences of a line between which there is no space. A line of
     other sentences is one part.
@@ -160,7 +160,10 @@ def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
 
 
 def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language: str | None) -> Encoded:
-    """Encode a group of pieces; another process gets the arguments of `load_encoder`. Empty sentences are left out."""
+    """Encode a group of pieces, without empty sentences.
+
+    `tokenizer` may be the arguments of `load_encoder`: another process loads it once for all of its groups.
+    """
     rust = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
     ids, lengths = encode(rust, list(itertools.chain.from_iterable(split)))

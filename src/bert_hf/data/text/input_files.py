@@ -88,6 +88,7 @@ def check_disjoint(**named: list[str] | None) -> None:
 
 
 def _expand_path(pattern: str) -> list[str]:
+    """Return the files of a glob in order, or the one that a path names; each exists."""
     paths = [pattern]
     if glob.has_magic(pattern) and not os.path.lexists(pattern):
         paths = sorted(glob.glob(pattern, recursive=True))
@@ -121,8 +122,8 @@ def kind_of(path: str | Path) -> str:
 
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
-def _by_content(path: str, _: int) -> tuple[str | None, str | None]:
-    """Return compression and kind of a file whose content tells them."""
+def _by_content(path: str, changed: int) -> tuple[str | None, str | None]:
+    """Return compression and kind of a file, each if its content tells it; `changed`, its time, is for the cache."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
@@ -183,7 +184,7 @@ def _kind_of_table(head: bytes) -> str | None:
 
 
 @functools.cache
-def log_unexpected(files: tuple[str, ...]) -> None:
+def log_misnamed(files: tuple[str, ...]) -> None:
     """Log the files that are read as another kind than their names say; once for the same files."""
     others: dict[str, list[str]] = {}
     for path in files:

@@ -39,13 +39,23 @@ def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
 
 
 def documents(pieces: Iterable[Piece]) -> Iterator[str]:
-    """Whole documents again, for texts that are known to be small."""
+    """Yield whole documents, each joined from its pieces; for texts that are known to be small."""
     pending = []
     for piece in pieces:
         pending.append(piece.text)
         if piece.ends:
             yield "".join(pending)
             pending = []
+
+
+def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
+    """Yield pieces until they have more than this many characters."""
+    size = 0
+    for piece in pieces:
+        yield piece
+        size += len(piece.text)
+        if size > characters:
+            break
 
 
 # ---- lines
@@ -67,7 +77,7 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
 
 
 def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
-    """(line number, column, bytes, whether the line ends with them): lines, in parts of at most `longest` bytes.
+    """Yield (line number, column, bytes, whether the line ends with them): lines in parts of at most `longest` bytes.
 
     A part ends at a space, or at least between two characters (which take up to four bytes). With `longest` = 8:
 

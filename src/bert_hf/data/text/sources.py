@@ -7,7 +7,7 @@ it, and `read()`, which yields its documents in order, as `Piece`s. Sources are 
 import contextlib
 import functools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import ARTICLES, kind_of
 from bert_hf.data.text.line_breaks import join_lines, wrap_width
-from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
+from bert_hf.data.text.readers import Piece, cut_pieces, first_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError, first_line
 
@@ -44,7 +44,7 @@ class TextFile:
         return Path(self.path).name
 
     def checksum(self) -> str:
-        """SHA-256 of its bytes and of the width of lines that are joined."""
+        """Return the SHA-256 of its bytes and of the width of lines that are joined."""
         of_file, width = file_checksum(self.path), self.width()
         return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
 
@@ -87,7 +87,7 @@ class SmallFiles:
         return self.files[0].text_column
 
     def checksum(self) -> str:
-        """SHA-256 of the names and checksums of the files."""
+        """Return the SHA-256 of the names and checksums of the files."""
         return text_checksum("\n".join(f"{file.name} {file.checksum()}" for file in self.files))
 
     def read(self) -> Iterator[Piece]:
@@ -119,14 +119,8 @@ def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
 
 @functools.lru_cache(maxsize=100_000)
 def _wrap_width(file: TextFile, size: int, changed: int) -> int | None:
-    """Return the width at which the beginning of a file is wrapped."""
-    head, read = [], 0
-    for piece in file.read_as_it_stands():
-        head.append(piece.text)
-        read += len(piece.text)
-        if read > _HEAD:
-            break
-    return wrap_width(head)
+    """Return the width at which the beginning of a file is wrapped; size and time are for the cache."""
+    return wrap_width(piece.text for piece in first_pieces(file.read_as_it_stands(), _HEAD))
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class HubShard:
         return f"{dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
     def checksum(self) -> str:
-        """SHA-256 of the shard's name and the dataset's revision."""
+        """Return the SHA-256 of the shard's name and the dataset's revision, or of its files where it is a folder."""
         import huggingface_hub
 
         if is_saved_dataset(self.dataset):
@@ -194,7 +188,8 @@ def _load_saved(folder: str) -> dict[str, Any]:
     return dict(splits)
 
 
-def _load_streaming(dataset: str, config: str | None):
+def _load_streaming(dataset: str, config: str | None) -> Any:
+    """Return the `train` split of a dataset, of the Hub or in a folder, as an iterable one."""
     import datasets
 
     if is_saved_dataset(dataset):
@@ -206,7 +201,7 @@ def _load_streaming(dataset: str, config: str | None):
 
 
 def hub_rows(
-    dataset: Any, config: str | None, splits: Collection[str] = ("train", "validation", "test")
+    dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
     """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that exist."""
     import datasets

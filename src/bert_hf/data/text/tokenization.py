@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
+from tokenizers.normalizers import BertNormalizer, Normalizer
 from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import WordPieceTrainer
@@ -76,7 +76,7 @@ def train_tokenizer(
 
 
 def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int) -> dict[str, int]:
-    """Return the vocabulary that the Rust trainer learns, completed (`_complete`).
+    """Return the vocabulary that the Rust trainer learns, completed (`_complete_vocabulary`).
 
     The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
     the lower number: each training would give another vocabulary. As special tokens they are numbered in order.
@@ -93,7 +93,7 @@ def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str],
     begins = progress(range(0, len(texts), _BATCH), "training the vocabulary", "batches")
     batches = (texts[begin : begin + _BATCH] for begin in begins)
     rust.train_from_iterator(batches, trainer)
-    return _complete(rust.get_vocab(), vocab_size)
+    return _complete_vocabulary(rust.get_vocab(), vocab_size)
 
 
 def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
         rust.pre_tokenizer = PreTokenizers([rust.pre_tokenizer, long_word])
 
 
-def _alphabet(characters: Counter[str], normalizer, vocab_size: int) -> list[str]:
+def _alphabet(characters: Counter[str], normalizer: Normalizer, vocab_size: int) -> list[str]:
     """Return the most frequent characters after normalisation, in the order of their code points."""
     counts = Counter()
     for character, count in characters.items():
@@ -127,7 +127,7 @@ def _alphabet(characters: Counter[str], normalizer, vocab_size: int) -> list[str
     return sorted(character for _, character in by_frequency[:limit])
 
 
-def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
+def _complete_vocabulary(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
     """Return the special tokens, then every character in both its forms, then the learned pieces in order.
 
     The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
@@ -213,11 +213,8 @@ def _load_saved(name_or_path: str | Path, given: dict[str, bool | None]) -> PreT
     try:
         tokenizer = loader.from_pretrained(str(folder), trust_remote_code=False, **options)
     except Exception as error:  # the Rust library raises no narrower class
-        raise InputError(
-            f"cannot load a tokenizer: {first_line(error)}",
-            where=name_or_path,
-            remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
-        ) from None
+        remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
+        raise InputError(f"cannot load a tokenizer: {first_line(error)}", where=name_or_path, remedy=remedy) from None
 
     tokenizer.name_or_path = str(name_or_path)  # not the folder of the Hub's cache
     return tokenizer
@@ -315,11 +312,9 @@ def check_tokenizer(
             raise InputError(what, where=where, remedy="choose a BERT tokenizer")
 
     if model_vocab_size is not None and id_count(tokenizer) > model_vocab_size:
-        raise InputError(
-            f"token ids go up to {id_count(tokenizer) - 1}, but the model has only {model_vocab_size} embeddings",
-            where=where,
-            remedy="use the model's own tokenizer, or train from scratch with --config_name",
-        )
+        what = f"token ids go up to {id_count(tokenizer) - 1}, but the model has only {model_vocab_size} embeddings"
+        remedy = "use the model's own tokenizer, or train from scratch with --config_name"
+        raise InputError(what, where=where, remedy=remedy)
 
 
 def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -402,7 +397,7 @@ class InputTemplate:
 # ---- words
 
 
-def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+def word_start_mask(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """Return (V,) bool, by token id: whether it begins a word. Special tokens do not, tokens added by the user do.
 
         WordPiece             play   ##ing  the         True False True
@@ -415,11 +410,9 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     count = {mark: sum(token.startswith(mark) for token in vocabulary) for mark in ("##", "Ġ", "▁")}
     mark = max(count, key=count.__getitem__)
     if not count[mark]:
-        raise InputError(
-            "cannot tell where words begin: no token has a word marker (WordPiece ##, BPE Ġ, SentencePiece ▁)",
-            where=tokenizer.name_or_path or "tokenizer",
-            remedy="choose another tokenizer, or omit --whole_word_mask",
-        )
+        what = "cannot tell where words begin: no token has a word marker (WordPiece ##, BPE Ġ, SentencePiece ▁)"
+        remedy = "choose another tokenizer, or omit --whole_word_mask"
+        raise InputError(what, where=tokenizer.name_or_path or "tokenizer", remedy=remedy)
 
     starts = np.zeros(id_count(tokenizer), bool)
     for token, index in vocabulary.items():
