@@ -27,7 +27,7 @@ from bert_hf.finetuning.trainer import (
 )
 from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
-from bert_hf.training.identity import kept_weights, weights_checksum
+from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import (
     check_schedule,
@@ -147,7 +147,7 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
-        **kept_weights(args),
+        **selection_identity(args),
     }
 
 

@@ -42,7 +42,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
 
 
 def count_targets(batches: list[dict]) -> Tensor:
-    """Return (2,) masked tokens and sequence pairs in batches, counted where the batches are."""
+    """Return (2,) masked tokens and sequence pairs in batches, counted on the device of the batches."""
     counts = torch.zeros(2, dtype=torch.int64)
     for batch in batches:
         for place, name in enumerate(LABELS):
@@ -81,7 +81,7 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
 
 
 def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
-    """Return the two tasks of a batch; a task without labels has no predictions."""
+    """Return the losses of a batch by its tasks: masked tokens, pairs; a task without labels has no predictions."""
     nothing = inputs["input_ids"].new_zeros(0)
     tasks = [TaskLosses(nothing.float(), nothing, nothing, nothing)] * 2
     labels, pair_labels = map(inputs.get, LABELS)

@@ -45,7 +45,7 @@ class PreTrainingReport(TrainerCallback):
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
     def print_start(self) -> None:
-        """Print banner and corpus report, and measure the baselines, on rank 0 only. Called by all ranks."""
+        """Print banner and corpus report (rank 0), set `baselines`, listen to the trainer. Called by all ranks."""
         logger.info(self._banner())
         trainer: Any = self.trainer
         first = trainer.args.process_index == 0
@@ -56,7 +56,7 @@ class PreTrainingReport(TrainerCallback):
                 nsp=bool(self.example_args.nsp),
                 may_train_vocabulary=self.tokenizer_is_named,
             )
-            print(*short_report(findings), *self._repeated_documents(), sep="\n", flush=True)
+            print(*short_report(findings), *self._repetition_warning(), sep="\n", flush=True)
 
         measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
         self.baselines = rank0_value(measured)
@@ -82,12 +82,13 @@ class PreTrainingReport(TrainerCallback):
             f"machine: {describe_machine(args)}"
         )
 
-    def _repeated_documents(self) -> list[str]:
-        """Return a line where an epoch is many passes over the text, because few documents have several sentences."""
+    def _repetition_warning(self) -> list[str]:
+        """Return a line if an epoch is many passes over the text, because few documents have several sentences."""
         examples: Any = self.trainer.train_dataset
         store, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
-        a_start, a_end, b_start, b_end = (store.token_offsets[np.asarray(plan[column])] for column in range(4))
-        passes = (a_end - a_start + b_end - b_start).sum() / max(1, store.sizes.sum())
+        offsets = store.token_offsets
+        tokens = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
+        passes = tokens.sum() / max(1, store.sizes.sum())
         if not self.example_args.nsp or passes < _MANY_PASSES:
             return []
         return [

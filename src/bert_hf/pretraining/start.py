@@ -16,7 +16,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, toke
 from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions
 from bert_hf.pretraining.model import planned_config
-from bert_hf.training.identity import kept_weights, weights_checksum
+from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity, schedule_identity
 from bert_hf.training.run import check_run, evaluated_checkpoint, recorded, use_trained_options
 
@@ -96,5 +96,5 @@ def pretraining_identity(
         "schedule": schedule_identity(args),
         "max_hours": args.max_hours,
         "examples": asdict(example_args),
-        **kept_weights(args),
+        **selection_identity(args),
     }

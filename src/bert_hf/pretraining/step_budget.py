@@ -60,13 +60,14 @@ class StepBudget:
         return phases_of_run(self.example_args.lengths(), args.max_steps, global_batch_size(args))
 
     def _steps_of_epochs(self) -> int:
-        # An epoch has fewer examples where they are longer
+        """Return the steps of --num_train_epochs; an epoch has fewer examples where they are longer."""
         lengths = self.example_args.lengths()
         phases = tuple(Phase(length, None) for length, _ in lengths)
         examples = training_examples(self.corpus, phases, self.example_args, self.args)
         of_epoch = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
-        slower = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
-        return max(1, round(self.args.num_train_epochs * of_epoch[0] / slower / global_batch_size(self.args)))
+        # Epochs that pass while the run trains on as many examples as one epoch has at its first length
+        passed = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
+        return max(1, round(self.args.num_train_epochs * of_epoch[0] / passed / global_batch_size(self.args)))
 
     # ---- --max_hours
 
@@ -107,11 +108,9 @@ class StepBudget:
 
         steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
         if steps < 1:
-            raise InputError(
-                f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)",
-                where="--max_hours",
-                remedy="give more hours, a smaller batch or a smaller model",
-            )
+            what = f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)"
+            remedy = "give more hours, a smaller batch or a smaller model"
+            raise InputError(what, where="--max_hours", remedy=remedy)
         logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
         return steps
 

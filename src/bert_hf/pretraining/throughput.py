@@ -54,6 +54,7 @@ class Throughput:
         return self._speed(**self.whole_run)
 
     def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
+        """Return tokens per second and MFU; the first call measures a device's peak, the clock paused."""
         seconds = max(seconds, 1e-9)
         rate = flops / seconds / self.ranks
 

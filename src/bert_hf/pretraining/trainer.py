@@ -78,8 +78,9 @@ class PreTrainer(ResumableTrainer):
         **named: Any,
     ):
         args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
+        # Before accelerate, which would compile the whole model, sees the options
         compilation = None if args is None else _take_over_compilation(args, model)
-        self._numbered = isinstance(train_dataset, PreTrainingExamples)
+        self._numbered = isinstance(train_dataset, PreTrainingExamples)  # by `ExampleNumber`s, which RunSampler yields
         # Trainer asks a dataset for its length, which would open text that was already trained on
         checked = None if self._numbered else train_dataset
         super().__init__(model, args, data_collator, checked, *more, **named)
@@ -137,6 +138,7 @@ class PreTrainer(ResumableTrainer):
     # ---- data
 
     def begin(self, checkpoint: str | None) -> None:
+        """Begin at the first example, or where the checkpoint was written."""
         super().begin(checkpoint)
         if checkpoint is None:
             self._consumed = 0
@@ -190,7 +192,7 @@ class PreTrainer(ResumableTrainer):
         So the global batch and the memory stay the same in both phases.
         """
         run_piece = functools.partial(super().training_step, model)
-        pieces = self._split(inputs)
+        pieces = self._split_long(inputs)
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -205,7 +207,7 @@ class PreTrainer(ResumableTrainer):
         gradients._set_sync_gradients(synchronize)
         return total + run_piece(pieces[-1], num_items_in_batch)
 
-    def _split(self, inputs: dict) -> list[dict]:
+    def _split_long(self, inputs: dict) -> list[dict]:
         """Return the pieces of a micro-batch; their number depends on the phase, so it is the same on every rank."""
         if not self._numbered or "input_ids" not in inputs:
             return [inputs]
@@ -334,6 +336,7 @@ class PreTrainer(ResumableTrainer):
             super()._save_checkpoint(model, trial)
 
     def log_state(self) -> dict:
+        """Return this rank's sums for the next line of the log, and the lengths that a resumed run need not count."""
         state = {
             "counts": self._log_sums.cpu().double(),
             "seconds": self._throughput.seconds,

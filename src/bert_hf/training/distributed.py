@@ -1,4 +1,4 @@
-"""Agreement between ranks (values, errors, the start of a run), and the seed of each rank."""
+"""The ranks of a run: their engine, order of summation and seeds, and how they agree on values and errors."""
 
 import datetime
 import functools
@@ -26,7 +26,7 @@ def seed_of_rank(seed: int, rank: int) -> int:
 
 
 def engine_of(model: Any, ranks: int) -> str:
-    """Return the engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none."""
+    """Return the engine that distributes a model, by the class that wraps it; any but the requested is an error."""
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     kind = type(model).__name__
     if isinstance(model, FSDPModule):
@@ -39,11 +39,9 @@ def engine_of(model: Any, ranks: int) -> str:
     sharded = "ZeRO" if engine() == "deepspeed" else "FSDP2"
     asked = sharded if shards_weights() else "DDP" if ranks > 1 else "none"
     if not actual.startswith(asked):
-        raise InputError(
-            f"accelerate ignores {asked} here: the class of the model is {kind}",
-            where="distributed_type",
-            remedy="start with a file of configs/accelerate (FSDP needs fsdp_version: 2)",
-        )
+        what = f"accelerate ignores {asked} here: the class of the model is {kind}"
+        remedy = "start with a file of configs/accelerate (FSDP needs fsdp_version: 2)"
+        raise InputError(what, where="distributed_type", remedy=remedy)
     return actual
 
 

@@ -25,8 +25,8 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
-def kept_weights(args: Any) -> dict[str, Any]:
-    """Return the entries of an identity on model selection: which weights are kept, and when the run is evaluated."""
+def selection_identity(args: Any) -> dict[str, Any]:
+    """Return the part of a run's identity on model selection: which weights are kept, and when it is evaluated."""
     if not args.load_best_model_at_end:
         return {"kept": "the last weights"}
 

@@ -32,7 +32,7 @@ class LogLines(TrainerCallback):
         steps = f"{state.max_steps:,}"
         place = f"{state.global_step:{len(steps)},} of {steps}"
         if "loss" in logs:
-            logger.info(f"step {place}  {_progress(logs)}  about {self._time_left(state)} left")
+            logger.info(f"step {place}  {_training_columns(logs)}  about {self._time_left(state)} left")
         else:
             logger.info(f"eval {place}  {format_metrics(logs)}")
 
@@ -48,7 +48,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-def _progress(logs: dict) -> str:
+def _training_columns(logs: dict) -> str:
     """Return the columns of a training line: the loss, the accuracies, and the speed or the epoch."""
     names = [name for name in logs if name == "loss" or name.endswith("accuracy")]
     if (speed := logs.get("train_tokens_per_second")) is not None:

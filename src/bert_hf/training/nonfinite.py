@@ -75,7 +75,5 @@ class NonFiniteGuard:
         mine = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
         bad_losses = [line for lines in self._ranks.gather(mine) for line in lines]
         problem = "; ".join(bad_losses[:4]) or "gradient not finite"
-        raise RunInterrupted(
-            f"step {step}: {problem}; this step is not saved; lower --learning_rate or inspect the examples",
-            NOT_FINITE,
-        )
+        remedy = "lower --learning_rate or inspect the examples"
+        raise RunInterrupted(f"step {step}: {problem}; this step is not saved; {remedy}", NOT_FINITE)

@@ -62,6 +62,7 @@ def handle_signals() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame) -> None:
+    """Record the first signal, and unless signals are deferred end the command; a second one ends the process."""
     global _requested_by
     is_first = _requested_by is None
     if not is_first and not _deferred:  # the first one did not end the process
@@ -71,9 +72,8 @@ def _on_signal(number: int, frame) -> None:
         orphan = _parent is not None and os.getppid() != _parent
         _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
-        raise RunInterrupted(
-            f"{_requested_by} outside training; the same command resumes from the newest checkpoint", STOPPED
-        )
+        text = f"{_requested_by} outside training; the same command resumes from the newest checkpoint"
+        raise RunInterrupted(text, STOPPED)
 
 
 def _report_launcher_death() -> None:

@@ -153,6 +153,7 @@ class ResumableTrainer(Trainer):
     # ---- train
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
+        """Train from the beginning or from a verified checkpoint, to the end or until a signal, then saved."""
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
         self._resumed_from = checkpoint
         self.begin(checkpoint)
@@ -444,7 +445,7 @@ class ResumableTrainer(Trainer):
         trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
     def _restore_resume_state(self, checkpoint: str) -> None:
-        """Restore the sums since the last line of the log."""
+        """Restore the running log, the hours spent, and what Trainer does not restore of its own state."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
@@ -469,10 +470,10 @@ class ResumableTrainer(Trainer):
         with torch.random.fork_rng(devices=[], enabled=several):
             if several:
                 torch.default_generator.manual_seed(self.args.seed)
-            return _reproducible(super().get_train_dataloader(), self.args.seed)
+            return _make_reproducible(super().get_train_dataloader(), self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        return _reproducible(super().get_eval_dataloader(eval_dataset), self.args.seed)
+        return _make_reproducible(super().get_eval_dataloader(eval_dataset), self.args.seed)
 
 
 class _AtBeginning(TrainerCallback):
@@ -485,7 +486,7 @@ class _AtBeginning(TrainerCallback):
         self.action()
 
 
-def _reproducible(loader: Any, seed: int) -> Any:
+def _make_reproducible(loader: Any, seed: int) -> Any:
     """Give a DataLoader its own generator, leave its batches in host memory, and return it.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change

@@ -179,7 +179,10 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Check output folder, optimizer, schedule, device and Hub, and yield one line per successful check."""
+    """Check output folder, optimizer, schedule, device and Hub; yield the lines of `--check`.
+
+    `metrics` are the names that --metric_for_best_model may give; none: they are not known yet.
+    """
     # Folders
     folder = folder_of(args)
     yield check_writable(str(folder))
@@ -259,7 +262,10 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
 
     # A new run, in place of another one if that is asked for
     run = Run.read(folder)  # again: another process may have written it before the lock was taken
-    if run is None or _is_another(run, identity, args.overwrite_output_dir):
+    changed = differences(run.identity, identity) if run is not None else {}
+    if run is not None and changed and not args.overwrite_output_dir:
+        raise _other_run_error(run, identity, changed)
+    if run is None or changed:
         requested = _verified_requested_checkpoint(args, identity)
         if run is not None:
             _check_inputs_outside(folder, (args, *options))
@@ -290,17 +296,13 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     return run
 
 
-def _is_another(run: Run, identity: dict, overwrite: bool) -> bool:
-    """Return True if the folder has another run than `identity`, which is refused unless it may be overwritten."""
-    different = differences(run.identity, identity)
-    if different and not overwrite:
-        problem = f"the output folder contains another run: {describe(different)}"
-        hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
-        found = checkpoint_files.checkpoints(run.folder)
-        if found and not _differences_but_length(run.identity, identity):
-            hint += f"; a longer run continues it with --resume_from_checkpoint {found[0]}"
-        raise InputError(problem, where=run.folder, remedy=hint)
-    return bool(different)
+def _other_run_error(run: Run, identity: dict, changed: dict[str, list[str]]) -> InputError:
+    """Return the error for a command whose output folder has another run: what differs, and the remedies."""
+    hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
+    found = checkpoint_files.checkpoints(run.folder)
+    if found and not _differences_but_length(run.identity, identity):
+        hint += f"; a longer run continues it with --resume_from_checkpoint {found[0]}"
+    return InputError(f"the output folder contains another run: {describe(changed)}", where=run.folder, remedy=hint)
 
 
 def _differences_but_length(before: dict, identity: dict) -> dict:
@@ -315,6 +317,7 @@ def _differences_but_length(before: dict, identity: dict) -> dict:
 
 
 def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
+    """Raise an `InputError` if an option names an input in a folder whose files are about to be removed."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
         for path in [value] if isinstance(value, str) else value or []:

@@ -102,11 +102,8 @@ def verify(folder: Path) -> dict:
 def verify_named(folder: Path) -> dict:
     """Verify a checkpoint that the user names, and return its manifest."""
     if not (folder / MANIFEST).exists():
-        raise InputError(
-            f"not a checkpoint of bert_hf (no {MANIFEST})",
-            where=folder,
-            remedy="--model_name_or_path begins a new run with its weights",
-        )
+        remedy = "--model_name_or_path begins a new run with its weights"
+        raise InputError(f"not a checkpoint of bert_hf (no {MANIFEST})", where=folder, remedy=remedy)
     return verify(folder)
 
 

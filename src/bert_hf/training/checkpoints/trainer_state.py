@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from bert_hf.config.hardware import engine
@@ -79,6 +79,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return the state of a skeleton that `_strip` made."""
     if not isinstance(value, dict):
         return value
 
@@ -193,7 +194,7 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
     path = rank_file(folder, rank)
     if not path.is_file():
         step = json.loads((Path(folder) / "trainer_state.json").read_text())["global_step"]
-        transformers.set_seed((seed + 7919 * step + rank) % 2**32)
+        transformers.set_seed((seed + 7919 * step + rank) % 2**32)  # another one for each step and rank
         return
 
     generators = load_state(path)["generators"]
@@ -227,7 +228,7 @@ def layout(args) -> dict:
     return {"world_size": args.world_size, "engine": engine(args), "torch": torch.__version__}
 
 
-def check_checkpoint_compatible(manifest: dict, args) -> None:
+def check_checkpoint_compatible(manifest: dict, args: TrainingArguments) -> None:
     """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint."""
     was = manifest.get("engine", "torch")
     now = engine(args)
@@ -235,8 +236,6 @@ def check_checkpoint_compatible(manifest: dict, args) -> None:
         was += f" with world size {manifest.get('world_size', args.world_size)}"
         now += f" with world size {args.world_size}"
     if was != now:
-        raise InputError(
-            f"the checkpoint was saved with {was}, but this run uses {now}",
-            where=args.output_dir,
-            remedy=f"start it with {was}, or start a new run with --model_name_or_path",
-        )
+        what = f"the checkpoint was saved with {was}, but this run uses {now}"
+        remedy = f"start it with {was}, or start a new run with --model_name_or_path"
+        raise InputError(what, where=args.output_dir, remedy=remedy)

@@ -130,6 +130,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
     def _step_matrices(self, group: dict) -> None:
+        """Update the matrices of a group, those of one shape together."""
         by_shape = defaultdict(list)
         for weight in group["params"]:
             if weight.grad is not None:
@@ -138,9 +139,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
                     self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
         for weights in by_shape.values():
-            # One by one where nothing is gained by doing them together: that needs less memory
-            alone = weights[0].device.type == "cpu" and not dist.is_initialized()
-            size = 1 if alone else len(weights)
+            # But one by one on a single CPU, where a stack gains nothing and needs memory
+            separately = weights[0].device.type == "cpu" and not dist.is_initialized()
+            size = 1 if separately else len(weights)
             for begin in range(0, len(weights), size):
                 self._step_equal_shapes(weights[begin : begin + size], group)
 
@@ -153,7 +154,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 for weight, update in zip(weights, updates, strict=True)
             ]
 
-        scale = 0.2 * math.sqrt(max(weights[0].shape))
+        scale = 0.2 * math.sqrt(max(weights[0].shape))  # the root mean square of AdamW's updates: see the class
         _lists._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
 

@@ -94,7 +94,7 @@ class BertAdam(torch.optim.Optimizer):
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
-            [_late_step(p.device) for p in parameters],
+            [_late_step(p.device) for p in parameters],  # at which 1 − βᵗ is 1: no correction
             fused=True,
             amsgrad=False,
             beta1=beta1,
@@ -129,6 +129,7 @@ def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
 
 
 def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
+    """Return Muon for the encoder's matrices and AdamW, in two groups (`parameter_groups`), for all other weights."""
     by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
     matrices = {id(parameter) for parameter in by_muon}
 
@@ -177,7 +178,7 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
 
 
 def check_optimizer(args: Any) -> None:
-    """Check --optim."""
+    """Check that --optim is known, that `args` have its options (stock arguments lack ours), and the engine."""
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")

@@ -69,7 +69,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: di
 
     Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
     """
-    results = _results(metrics)
+    results = _finite_metrics(metrics)
     place = local_name(folder)
     text = ModelCard.from_template(
         _front_matter(card, results),
@@ -99,6 +99,7 @@ def _settings(identity: dict) -> dict[str, str]:
 
 
 def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
+    """Return the card's metadata, which the Hub reads: what the model is, and its metrics on held-out rows."""
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
     model_results = [
@@ -121,7 +122,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
     )
 
 
-def _results(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
+def _finite_metrics(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
     """Return (column, metric, value) of all finite metrics but times and counts."""
     timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
     results = []

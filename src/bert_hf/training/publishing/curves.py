@@ -34,11 +34,9 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """
     names = sorted({name for row in history for name in row})
     losses = [name for name in names if name.endswith("loss")]
+    losses = [name for name in losses if "mlm" in name] or losses
     scores = [name for name in names if name.endswith(("accuracy", "_f1"))]
-
-    if any("mlm" in name for name in losses):
-        losses = [name for name in losses if "mlm" in name]
-        scores = [name for name in scores if "mlm" not in name] or scores
+    scores = [name for name in scores if "mlm" not in name] or scores
 
     figure = Figure(figsize=(11 if scores else 6, 4))
     panels = figure.subplots(1, 2 if scores else 1, squeeze=False)

@@ -29,11 +29,8 @@ def push(
         card = (folder / "README.md").read_text(encoding="utf-8").replace(f'"{local_name(folder)}"', f'"{full_id}"')
         files = {name: folder / name for name in names} | {"README.md": card.encode()}
         operations = [CommitOperationAdd(name, content) for name, content in files.items()]
-        return str(
-            huggingface_hub.create_commit(
-                full_id, operations, commit_message="Upload a run of bert_hf", revision=revision
-            )
-        )
+        message = "Upload a run of bert_hf"
+        return str(huggingface_hub.create_commit(full_id, operations, commit_message=message, revision=revision))
 
 
 @contextlib.contextmanager
@@ -48,8 +45,5 @@ def _hub(folder: Path, repo_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
-        raise InputError(
-            f"the push failed: {first_line(error)}",
-            where=repo_id,
-            remedy=f"the model is saved in {folder}; check `hf auth login`, your permissions and the network",
-        ) from None
+        remedy = f"the model is saved in {folder}; check `hf auth login`, your permissions and the network"
+        raise InputError(f"the push failed: {first_line(error)}", where=repo_id, remedy=remedy) from None
