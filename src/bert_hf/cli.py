@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = did_you_mean(name, [*COMMANDS, "env"]) or "`bert-hf --help` lists them"
         raise InputError(f"unknown command {name!r}", remedy=hint.strip())
 
-    os.environ[COMMAND_VARIABLE] = shlex.join(["bert-hf", name, *words])
+    os.environ[COMMAND_VARIABLE] = shlex.join(["bert-hf", name, *words])  # for the card and for started ranks
     try:
         return _run(name, words)
     finally:

@@ -147,6 +147,6 @@ def test_documents_that_an_epoch_repeats_are_reported(tokenizer, single, repeate
     texts = ["w1 w2 w3\nw4 w5 w6\nw7 w8"] * 20 + ["w9 w10 w11"] * single
     examples = PreTrainingExamples(texts, tokenizer=tokenizer, language=None, max_seq_length=32)
     report = PreTrainingReport(SimpleNamespace(train_dataset=examples), None, None, ExampleArguments(), None)
-    lines = report._repeated_documents()
+    lines = report._repetition_warning()
     assert len(lines) == repeated
     assert all("passes over the text" in line for line in lines)

@@ -70,8 +70,7 @@ class TokenizerArguments:
         not_with=("tokenizer_name", "model_name_or_path"),
     )
     do_lower_case: bool | None = option(
-        None,
-        "Lower-case, strip accents. Default: as its files or pieces say; true if trained.",
+        None, "Lower-case, strip accents. Default: as its files or pieces say; true if trained."
     )
     strip_accents: bool | None = option(
         None,

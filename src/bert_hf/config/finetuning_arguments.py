@@ -106,11 +106,7 @@ class TaskArguments:
     def tokenizer(self) -> dict:
         """Return the arguments of `load_tokenizer`."""
         model = self.model_name_or_path
-        return {
-            "name_or_path": self.tokenizer_name or model,
-            "model": model,
-            "do_lower_case": self.do_lower_case,
-        }
+        return {"name_or_path": self.tokenizer_name or model, "model": model, "do_lower_case": self.do_lower_case}
 
     def files(self) -> dict[str, list[str]]:
         """Return the files of `train`, `validation` and `test` that are given."""

@@ -178,8 +178,7 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
     """Compute the cross entropy of a linear layer's output.
 
     Under autocast the products have its precision; softmax and loss are fp32, as in the plain form. On a CPU in bf16,
-    rows of zeros are added: oneDNN divides the rows into equal blocks, and 1,058 = 2 · 23² took 1.4 times as long as
-    1,060.
+    rows of zeros are added, as oneDNN divides them into equal blocks: 1,058 = 2 · 23² took 1.4 times as long as 1,060.
 
     The input is (M, H). Return losses (M,) in nats, fp32, 0 where the label is `IGNORE_INDEX`, and whether each
     prediction is right (M,).

@@ -537,6 +537,7 @@ class BertForPreTraining(BertPreTrainedModel):
     def _losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None
     ) -> PreTrainingLosses:
+        """Return the loss of each masked token and each pair, where there are labels, without keeping logits."""
         losses = PreTrainingLosses()
 
         if labels is not None:

@@ -88,7 +88,7 @@ class TensorBundle:
             raise self._damaged("wrong checksum")
 
         restarts = struct.unpack_from("<I", content, end - 4)[0]
-        size -= 4 + 4 * restarts
+        size -= 4 + 4 * restarts  # after the entries: where whole keys are, for a search; and their number
         block = BytesIO(content[offset : offset + size])
         key = b""
         while block.tell() < size:
@@ -123,7 +123,7 @@ def _masked(crc: int) -> int:
 
 
 def _varints(stream: BytesIO, count: int) -> list[int]:
-    """Read numbers of seven bits per byte, the lowest first."""
+    """Read `count` varints: seven bits of a number in each byte, the lowest first."""
     numbers = []
     for _ in range(count):
         value = shift = 0

@@ -36,7 +36,7 @@ _CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads a
 
 
 def find_prefix(where: str | Path) -> Path:
-    """Return the prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder."""
+    """Return the path that a checkpoint's files begin with: this one, or of the only checkpoint in this folder."""
     path = Path(str(where).removesuffix(".index"))
     remedy = "give the folder of one checkpoint, or PREFIX of PREFIX.index"
     if not path.is_dir():

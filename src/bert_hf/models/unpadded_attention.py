@@ -121,7 +121,7 @@ def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layo
 
 @lru_cache(maxsize=4)
 def _rows(shapes: _Shapes, heads: int, multiple: int) -> _Rows:
-    """Return the `_Rows` of groups of sequences, each filled up to a multiple of `multiple`."""
+    """Return how the rows of sequences go into batches, each filled up to a multiple of `multiple`, and back."""
     counts, each = torch.tensor(shapes).unbind(1)
     lengths = each.repeat_interleave(counts)  # (B,)
     filled = (lengths + multiple - 1) // multiple * multiple

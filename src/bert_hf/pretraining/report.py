@@ -131,7 +131,7 @@ def evaluate_only(
 
 
 def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return a sentence of each of the first held-out documents.
+    """Return a sentence of each of the first four held-out documents, cut to 32 tokens.
 
     It has 20 or more tokens if possible, and its longest token is [MASK].
     """
@@ -189,8 +189,9 @@ def pretraining_card(
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
 ) -> Card:
-    """Return the card without its metrics."""
+    """Return the model card of a pre-training, without its metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
+    split_off = "documents held out of the same text"
     return Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
@@ -208,9 +209,7 @@ def pretraining_card(
             "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
-        held_out=held_out_text(
-            corpus_args.validation_file, "--validation_file", "documents held out of the same text"
-        ),
+        held_out=held_out_text(corpus_args.validation_file, "--validation_file", split_off),
         limits=untrained_positions(example_args, model.config, tokenizer),
     )
 

@@ -140,7 +140,7 @@ def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArgu
     """Return arguments of the same layout, but nothing is evaluated, logged, saved or reported."""
     trial = copy.copy(args)
     trial.output_dir = folder
-    trial.max_steps = 60
+    trial.max_steps = 60  # `_StepTimer` may end it earlier
     trial.max_hours = None
     trial.warmup_steps = 0
     trial.save_minutes = 0

@@ -77,15 +77,18 @@ class PreTrainer(ResumableTrainer):
         *more: Any,
         **named: Any,
     ):
-        args = copy.copy(args)  # options resolved here belong to this trainer: another one may get the same object
-        # Before accelerate, which would compile the whole model, sees the options
+        # Options resolved here belong to this trainer: another one may get the same object. Compilation is taken out,
+        # because accelerate would compile the whole model.
+        args = copy.copy(args)
         compilation = None if args is None else _take_over_compilation(args, model)
-        self._numbered = isinstance(train_dataset, PreTrainingExamples)  # by `ExampleNumber`s, which RunSampler yields
+
         # Trainer asks a dataset for its length, which would open text that was already trained on
+        self._numbered = isinstance(train_dataset, PreTrainingExamples)  # by `ExampleNumber`s, which RunSampler yields
         checked = None if self._numbered else train_dataset
         super().__init__(model, args, data_collator, checked, *more, **named)
         self.train_dataset = train_dataset
         self.model_accepts_loss_kwargs = False  # `count_items` counts
+
         if isinstance(self.network, BertForPreTraining):
             self.network.fast_path = self.network.fast_path and getattr(self.args, "fast_path", True)
             if compilation is not None:
@@ -152,6 +155,7 @@ class PreTrainer(ResumableTrainer):
             self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
 
     def _get_train_sampler(self, train_dataset=None):
+        """Return the sampler of numbered examples, which begins where the checkpoint ended."""
         if not self._numbered:
             return super()._get_train_sampler(train_dataset)
         dataset = self.train_dataset
@@ -283,6 +287,7 @@ class PreTrainer(ResumableTrainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
+        """Add the mean losses and accuracies over all examples, from their sums (`prediction_step`)."""
         output = super().evaluation_loop(
             dataloader, description, prediction_loss_only=False, ignore_keys=ignore_keys,
             metric_key_prefix=metric_key_prefix,

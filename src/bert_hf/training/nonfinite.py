@@ -45,6 +45,8 @@ class NonFiniteGuard:
         Under fp16 the scaler of the loss skips updates that overflow, which is not an error.
         """
         self.settle()
+
+        # On a GPU without waiting: the norm is read by the next check, or by `settle` before anything is saved
         scales = scaler is not None and scaler.is_enabled()
         if isinstance(norm, Tensor) and norm.device.type == "cuda" and not scales:
             losses = self._losses
@@ -52,13 +54,13 @@ class NonFiniteGuard:
             event = torch.cuda.Event()
             event.record()
 
-            def settle() -> None:
+            def read_norm() -> None:
                 event.synchronize()
                 if not math.isfinite(copied):
                     self._losses = losses
                     self.abort(step)
 
-            self._settle = settle
+            self._settle = read_norm
         elif norm is not None and not math.isfinite(norm) and (not scales or self.has_bad_loss()):
             self.abort(step)
         self._losses = []

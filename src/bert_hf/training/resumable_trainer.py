@@ -165,7 +165,7 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            if self._ranks.any(preemption.shutdown_requested() is not None):
+            if self._ranks.any(preemption.shutdown_requested() is not None):  # a signal after the last step
                 self._save_and_end(None)
         return result
 

@@ -95,18 +95,18 @@ class Run:
         if not self.writes:
             yield self.folder
             return
-        before = self._stamps()
+        before = self._file_states()
         try:
             yield self.folder
         finally:  # an interrupted run owns what it has begun to write
-            written = [name for name, stamp in self._stamps().items() if before.get(name) != stamp]
+            written = [name for name, state in self._file_states().items() if before.get(name) != state]
             for name in written:
                 is_public = name in public if not isinstance(public, bool) else public and "/" not in name
                 self.files[name] = is_public or self.files.get(name, False)
             if written:
                 self.record()
 
-    def _stamps(self) -> dict[str, tuple]:
+    def _file_states(self) -> dict[str, tuple]:
         """Return what changes with a file's content, for each file but checkpoints, the record and hidden ones."""
         found = {}
         for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):

@@ -112,7 +112,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
 
 
 def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
-    """Write the manifest, with these further facts, once the shards of all parts are there."""
+    """Write the manifest, with these further facts, and return the corpus; None while shards of a part are missing."""
     records = [job.records() for job in jobs]
     if not all(records):
         return None
@@ -151,13 +151,13 @@ def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: 
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     work = ((job, tokenizer, recipe["language"]) for job in jobs)
 
-    def mapped(encode: Callable, groups: Iterable) -> Iterable:
+    def map_groups(encode: Callable, groups: Iterable) -> Iterable:
         return progress(map_ahead(encode, ((group,) for group in groups), num_proc), "preparing text", "groups")
 
     if len(jobs) >= num_proc > 1:
         made = progress(map_ahead(InputShards.write, work, num_proc), "preparing text", "inputs", len(jobs))
     else:
-        made = (InputShards.write(*each, mapped) for each in work)
+        made = (InputShards.write(*each, map_groups) for each in work)
     try:
         for job, entries in zip(jobs, made, strict=True):
             job.entries = entries

@@ -66,9 +66,7 @@ def short_report(findings: list[Finding]) -> list[str]:
 
 
 def report_lines(
-    tokenizer_args: TokenizerArguments,
-    corpus_args: TextArguments,
-    example_args: ExampleArguments,
+    tokenizer_args: TokenizerArguments, corpus_args: TextArguments, example_args: ExampleArguments
 ) -> Iterator[str]:
     """Yield the report of `prepare.py --check`, on a prepared corpus or on a bounded sample of raw text."""
     texts = None

@@ -240,13 +240,13 @@ class InputShards:
         self,
         tokenizer: tuple[str, str],
         language: str | None,
-        mapped: Callable[[Callable, Iterable], Iterable] = map,
+        map_groups: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
-        """Read the input, encode it by `mapped` and write the shards that are not finished (in one process)."""
+        """Write the shards that are not finished; `map_groups` applies the encoder to groups of pieces, in order."""
         pieces = leave_out(self.source.read(), self.without)
         done = sum(entry["groups"] for entry in self.entries)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
-        groups = iter(mapped(encode, itertools.islice(batch_text_pieces(pieces), done, None)))
+        groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), done, None)))
 
         group = next(groups, None)
         while not self.complete:

@@ -25,23 +25,25 @@ class Window:
 
     Args: of all shards, one after the other:
         chunks: token ids, cut where a document ends.
-        lengths: tokens of each sentence.
-        per_document: sentences of each document.
-        chosen: bool, the documents that are not left out.
+        sentence_lengths: tokens of each sentence.
+        document_lengths: sentences of each document.
+        kept: bool, the documents that are not left out.
 
     Attributes:
         token_offsets: (sentences + 1,) tokens before each sentence.
         document_starts, document_ends: (documents,) the sentences [start, end) of each document.
     """
 
-    def __init__(self, chunks: list[np.ndarray], lengths: np.ndarray, per_document: np.ndarray, chosen: np.ndarray):
+    def __init__(
+        self, chunks: list[np.ndarray], sentence_lengths: np.ndarray, document_lengths: np.ndarray, kept: np.ndarray
+    ):
         self._chunks = chunks
         self._chunk_starts = offsets_of([len(chunk) for chunk in chunks])
-        self.token_offsets = offsets_of(lengths)
+        self.token_offsets = offsets_of(sentence_lengths)
 
-        bounds = offsets_of(per_document)
-        self.document_starts = bounds[:-1][chosen]
-        self.document_ends = bounds[1:][chosen]
+        bounds = offsets_of(document_lengths)
+        self.document_starts = bounds[:-1][kept]
+        self.document_ends = bounds[1:][kept]
 
     def __len__(self) -> int:
         return len(self.document_starts)

@@ -180,8 +180,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         neighbours exchange   6a  5a 29c  9d 30b   none suits: same document twice, too long, too short, its own
         in the end            9d  6a  5a 30b 29c   6a is unmatched: only 9d would suit 5a or 6a, and 5a has it
 
-    Return a permutation `partner` (n,): pair i gets the segment of pair partner[i]; and the pairs for which that
-    segment is unsuitable.
+    Return a permutation `partner` (n,), pair i gets the segment of pair partner[i]; and the pairs still unmatched.
     """
     count = len(document)
     order = np.lexsort((rng.random(count), length))
@@ -198,7 +197,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
 
     # Pairs that hold an unsuitable segment exchange it with pairs ever further away.
     unmatched = np.flatnonzero(~suits(np.arange(count), partner_of))
-    for reach in np.repeat(2 ** np.arange(1, 21), 2):
+    for reach in np.repeat(2 ** np.arange(1, 21), 2):  # twice at each distance, the last a million pairs
         if len(unmatched) == 0:
             break
         steps = rng.integers(1, reach + 1, len(unmatched)) * rng.choice((-1, 1), len(unmatched))
@@ -240,8 +239,7 @@ def _pair_single_sentences(
     """Make two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
 
     Both begin alike: a sentence as long as the single sentence x is drawn from the longer documents. It is B, and the
-    sentences before it are A. The first of the two pairs stays so, and in the second, drawn independently, x
-    replaces B.
+    sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
 
     Example: x has 7 tokens, the target is 20. Two sentences of 7 tokens are drawn from documents with sentences of
     9, 12, 6, [7], 8 and of 11, 3, [7] tokens.

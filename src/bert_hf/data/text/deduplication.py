@@ -21,7 +21,7 @@ _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf
 def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[int, frozenset[int]], int]:
     """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory.
 
-    Return {input: their numbers}, as `encoding.leave_out` counts, and how many documents are not empty.
+    Return the numbers of these documents by the index of their input, and how many documents are not empty.
     """
     parts = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     digests = [np.zeros(0, np.uint64), *progress(parts, "comparing documents", "inputs", len(inputs))]

@@ -63,7 +63,7 @@ def default_documents() -> tuple[str, ...]:
     for modules in _default_modules():
         size = 0
         for module in modules:
-            paragraphs = [text for text in _prose(module) if _is_new(text, seen)]
+            paragraphs = [text for text in _prose(module) if _add_if_new(text, seen)]
             if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
                 documents.append("\n".join(paragraphs))
                 size += len(documents[-1])
@@ -93,9 +93,10 @@ def _default_modules() -> Iterator[Iterable[list[str]]]:
 
 
 def _docstrings(path: Path) -> list[str]:
+    """Return the docstrings of a Python file; none if it cannot be parsed, or has too few for a document."""
     try:
         source = path.read_bytes()
-        if source.count(b'"""') < 4:  # two docstrings make no document: not worth parsing
+        if source.count(b'"""') < 4:
             return []
         tree = ast.parse(source)
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -124,8 +125,8 @@ def _prose(texts: list[str]) -> Iterator[str]:
                 yield paragraph
 
 
-def _is_new(paragraph: str, seen: set[str]) -> bool:
-    """Return whether a paragraph neither equals an earlier one, case and signs aside, nor begins or ends like one."""
+def _add_if_new(paragraph: str, seen: set[str]) -> bool:
+    """Add a paragraph to `seen` if no earlier one equals it, case and signs aside, or begins or ends like it."""
     words = re.findall(r"[a-z]+", paragraph.lower())
     keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
     if keys & seen:

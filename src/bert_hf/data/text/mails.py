@@ -67,6 +67,7 @@ def mail_text(raw: bytes) -> str:
 
 
 def _decoded(part: Message) -> str:
+    """Return the text of a part in the character set that it names, else UTF-8, else that of Windows."""
     raw = part.get_payload(decode=True)
     if not isinstance(raw, bytes):
         return ""

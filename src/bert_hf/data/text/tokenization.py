@@ -130,8 +130,7 @@ def _alphabet(characters: Counter[str], normalizer: Normalizer, vocab_size: int)
 def _complete_vocabulary(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
     """Return the special tokens, then every character in both its forms, then the learned pieces in order.
 
-    The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
-    characters is known.
+    The trainer keeps only the forms of a character that it saw: words of known characters could then become [UNK].
     """
     pieces = [piece for piece in sorted(trained, key=trained.__getitem__) if piece not in SPECIALS]
     characters = sorted({piece.removeprefix("##") for piece in pieces if len(piece.removeprefix("##")) == 1})

@@ -146,6 +146,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 self._step_equal_shapes(weights[begin : begin + size], group)
 
     def _step_equal_shapes(self, weights: list[Any], group: dict) -> None:
+        """Update matrices of one shape together, as in the class's formula."""
         averages = self._averaged_gradients(weights, group["momentum"])
         updates = orthogonalize_all(averages, self._dtype).to(weights[0].dtype).contiguous().unbind()
         if isinstance(weights[0], DTensor):  # this rank's part of an update that all ranks have
@@ -154,7 +155,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 for weight, update in zip(weights, updates, strict=True)
             ]
 
-        scale = 0.2 * math.sqrt(max(weights[0].shape))  # the root mean square of AdamW's updates: see the class
+        scale = 0.2 * math.sqrt(max(weights[0].shape))
         _lists._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
 

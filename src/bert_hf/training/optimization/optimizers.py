@@ -213,10 +213,9 @@ def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: in
     decay = kwargs.get("num_decay_steps", 0)
     decay = round(decay * total_steps) if decay < 1 else decay
     if warmup_steps + decay > total_steps:
-        what = (
-            f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up are more than the run's {total_steps:,}"
-        )
+        needed = f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up"
         remedy = 'use a smaller number or a share, as in {"num_decay_steps": 0.2}'
+        what = f"{needed} are more than the run's {total_steps:,}"
         raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
     kwargs = {**kwargs, "num_decay_steps": decay} if decay else kwargs
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image  # matplotlib requires it
 
@@ -50,7 +51,9 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     return figure
 
 
-def _draw(panel, history: list[dict], names: list[str], ylabel: str, level: float | None, level_name: str) -> None:
+def _draw(
+    panel: Axes, history: list[dict], names: list[str], ylabel: str, level: float | None, level_name: str
+) -> None:
     """Draw one panel: training metrics as thin lines, held-out ones with points, a baseline as a dashed line."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
