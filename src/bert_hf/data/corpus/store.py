@@ -188,12 +188,12 @@ class Corpus:
 
         A corpus that fits into one window is one. The order is drawn; without a generator the shards keep theirs.
         """
-        in_order = self._grouped(self.shards)
+        in_order = self._group_shards(self.shards)
         if rng is None or len(in_order) == 1:  # so held-out documents, those of one window, stay together
             return in_order
-        return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
+        return self._group_shards([self.shards[i] for i in rng.permutation(len(self.shards))])
 
-    def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
+    def _group_shards(self, order: list[int]) -> list[tuple[int, ...]]:
         """Return windows of consecutive shards of `order`; each has enough documents to draw pairs from.
 
         Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
