@@ -1,3 +1,5 @@
+from importlib.metadata import version
+
 import pytest
 
 from bert_hf.config import hardware
@@ -37,12 +39,12 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ("a: [1\n", [], "run.yaml:2: invalid YAML"),
         ("- a\n", [], "run.yaml:1: not a mapping"),
         ("seed: 1\nseed: 2\n", [], "run.yaml:2: duplicate key 'seed', first in line 1"),
-        ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean 'max_steps'?"),
-        ("", ["--block_size", "128"], "unknown option 'block_size'; did you mean 'max_seq_length'?"),
+        ("", ["--block_size", "128"], "command line: unknown option 'block_size'; did you mean 'max_seq_length'?"),
+        ("", ["--text_column_names", "x"], "unknown option 'text_column_names'; did you mean 'text_column'?"),
+        ("", ["--deepspeed", "x.json"], 'the package deepspeed is not installed; pip install "bert-hf[deepspeed]"'),
         ("", ["--max_steps", "x"], "command line: argument --max_steps"),
         ("", ["--mlm_probability", "1.5"], "--mlm_probability: 1.5 is out of range; must be in (0, 1)"),
         ("mlm_probability: nan\n", [], "--mlm_probability: nan is out of range"),
-        ("", ["--max_seq_length", "4"], "--max_seq_length: 4 is out of range; must be in [8, inf)"),
         ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
         ("", ["--long_seq_fraction", "0.2"], "--long_seq_fraction: no effect without --long_seq_length"),
         ("", ["--max_hours", "1", "--max_steps", "9"], "--max_hours: no effect with --max_steps"),
@@ -50,7 +52,8 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ("", ["--output_dir="], "--output_dir: empty value"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, text, words, line):
+def test_mistakes_are_one_line(tmp_path, monkeypatch, text, words, line):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version("none" if name == "deepspeed" else name))
     with pytest.raises(InputError) as caught:
         parse(CLASSES, ["--config", write(tmp_path, text), *words])
     assert line in str(caught.value)

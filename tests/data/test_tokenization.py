@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertJapaneseTokenizer, PreTrainedTokenizerFast
 
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.text.tokenization import (
@@ -228,6 +228,13 @@ def test_the_line_about_other_files_of_a_tokenizer_is_true(tmp_path):
         load_tokenizer(tmp_path)
     with pytest.raises(InputError, match="a JSON file, not a vocabulary of one piece per line"):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_without_an_implementation_in_rust_is_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "a"]))
+    BertJapaneseTokenizer(str(tmp_path / "vocab.txt"), word_tokenizer_type="basic").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="BertJapaneseTokenizer has no implementation in the tokenizers library"):
+        load_tokenizer(tmp_path)
 
 
 def test_ids_beyond_the_model_are_refused(tokenizer):

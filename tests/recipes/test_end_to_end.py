@@ -114,7 +114,7 @@ def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained
 
 def test_the_folder_holds_what_is_promised(pretrained):
     folder = pretrained.folder
-    promised = "config.json model.safetensors tokenizer.json README.md train_results.json eval_results.json"
+    promised = "config.json model.safetensors tokenizer.json vocab.txt README.md train_results.json eval_results.json"
     promised += " all_results.json trainer_state.json loss.png log_history.csv"
     assert all((folder / name).is_file() for name in promised.split())
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]

@@ -23,10 +23,9 @@ from bert_hf.errors import InputError, did_you_mean, first_line
 _COUNTERPARTS = {
     "line_by_line": "sentence_per_line",
     "block_size": "max_seq_length",
-    "max_length": "max_seq_length",
+    "model_type": "config_name",
     "preprocessing_num_workers": "num_proc",
     "max_predict_samples": "max_eval_samples",
-    "task_name": "task",
 }
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -129,10 +128,9 @@ class _Parser(HfArgumentParser):
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
             name = flags[0].partition("=")[0].removeprefix("--")
-            counterpart = _COUNTERPARTS.get(name)
+            counterpart = _COUNTERPARTS.get(name, re.sub("_names?$", "", name))  # --task_name is --task here
             near = f"did you mean {counterpart!r}?" if counterpart in names else did_you_mean(name, names).strip()
-            remedy = near or "--help lists the options"
-            raise InputError(f"unknown option {name!r}", where=where, line=line, remedy=remedy)
+            raise InputError(f"unknown option {name!r}", where=where, line=line, remedy=near or "--help lists them")
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
