@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     write_folds(output_args.output_dir, made, split_args, overwrite=output_args.overwrite_output_dir)
 
     # 4. Report
-    print(rows.line(split_args.problem_type))
+    print(rows.describe(split_args.problem_type))
     print(f"near-duplicates: {len(rows) - len(set(groups)):,} rows are like another one")
     sizes = ", ".join(f"{name} {len(own):,} rows" for name, own in made[0].items())
     print(f"folds: {len(made)} in {output_args.output_dir}, such as {sizes}")

@@ -119,7 +119,7 @@ def test_rows_are_split_by_context(tmp_path):
     assert not contexts_of[0] & contexts_of[1]
     assert not contexts_of[0] & contexts_of[2]
     with pytest.raises(InputError, match=r"a\.jsonl: too few rows differ in their words to hold out 20 %"):
-        task.complete({"train": [row for own in parts.values() for row in own if row.context == contexts[0]]})
+        task.add_split_parts({"train": [row for own in parts.values() for row in own if row.context == contexts[0]]})
 
 
 def test_contexts_of_one_pattern_are_split(tmp_path, caplog):

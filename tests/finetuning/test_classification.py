@@ -48,7 +48,7 @@ def test_only_a_linear_head_is_calibrated_and_a_new_training_decides_anew(tmp_pa
     task.decide(logits, SimpleNamespace(classifier=linear))
     torch.testing.assert_close(linear.weight, whole / 0.5, rtol=1e-3, atol=0)
 
-    task.begin()
+    task.forget_decisions()
     assert task.head.threshold is None
 
 

@@ -13,7 +13,7 @@ from helpers.browser import CHROMIUM, open_page
 from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.config.package_files import recipe_main
-from bert_hf.finetuning.demo import make_demo, show
+from bert_hf.finetuning.demo import make_demo, predict_and_draw
 from bert_hf.finetuning.predict import load_predictor, predict
 from bert_hf.training import command
 from bert_hf.training.run import EXAMPLES
@@ -75,7 +75,7 @@ def leaves(value) -> list:
 def test_the_picture_is_that_of_the_prediction(case):
     name, folder, texts, expected = case
     predictor = load_predictor(folder)
-    picture, line = show(predictor, *texts.values())
+    picture, line = predict_and_draw(predictor, *texts.values())
     assert leaves(json.loads(line)) == close_to(expected)
 
     assert picture.count("<i ") == HEADS[name][3]
@@ -86,11 +86,11 @@ def test_the_picture_is_that_of_the_prediction(case):
     assert picture.count("<mark ") == len(parts)
 
     # Texts without a prediction
-    assert show(predictor, *[" "] * len(texts)) == ("", "")
+    assert predict_and_draw(predictor, *[" "] * len(texts)) == ("", "")
     if name == "choices":
-        assert show(predictor, "w1", "w2", "w3")[0].startswith("not a context with two or more choices")
+        assert predict_and_draw(predictor, "w1", "w2", "w3")[0].startswith("not a context with two or more choices")
     if name == "words":
-        assert show(predictor, WORDS)[0] == "Write [MASK] in place of a word."
+        assert predict_and_draw(predictor, WORDS)[0] == "Write [MASK] in place of a word."
 
 
 # ---- the command

@@ -12,9 +12,9 @@ from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments, TaskArguments, TokenClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.predict import load_predictor
-from bert_hf.finetuning.tasks import task_of_rows
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from bert_hf.finetuning.tasks.task import task_of_rows
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 from bert_hf.finetuning.trainer import load_task_model
 

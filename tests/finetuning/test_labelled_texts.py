@@ -142,7 +142,7 @@ def test_other_columns_are_asked_about(columns, options, expected):
 )  # fmt: skip
 def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
     rows = read_labelled(write(tmp_path, "a.csv", content))
-    assert rows.line(problem_type) == expected
+    assert rows.describe(problem_type) == expected
 
 
 def test_a_label_is_one_line(tmp_path):
@@ -212,7 +212,7 @@ def test_a_comma_of_thousands_is_refused(tmp_path):
 class Unsplit(ClassificationTask):
     """Splits nothing off the training rows."""
 
-    def complete(self, parts):
+    def add_split_parts(self, parts):
         return parts
 
 
@@ -233,7 +233,7 @@ def test_other_parts_have_the_columns_of_the_training_rows(tmp_path):
     read = given_parts(tmp_path, "title,body,kind\nx,a b,ham\ny,c d,spam\n", test="title,body,year\nx,e f,1\n")
     test = read(text_column="title")["test"]
     assert (test.texts, test.labels) == (["x"], None)
-    assert test.line() == "text: title, 1 rows; no labels"
+    assert test.describe() == "text: title, 1 rows; no labels"
 
 
 def test_parts_may_differ_in_their_header(tmp_path):

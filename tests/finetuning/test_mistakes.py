@@ -11,7 +11,7 @@ from tiny import tiny_tokenizer
 
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
-from bert_hf.finetuning.tasks.classification import Judged, write_mistakes
+from bert_hf.finetuning.tasks.classification import PredictedRows, write_mistakes
 
 
 def table(path) -> list[dict]:
@@ -19,10 +19,10 @@ def table(path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
-def judged() -> Judged:
+def judged() -> PredictedRows:
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.05, 0.95], [0.4, 0.6], [0.7, 0.3]])
     rows = LabelledTexts(list("abcde"), None, [("f.csv", line) for line in range(2, 7)])
-    return (rows, probabilities, probabilities.argmax(1), np.array([0, 1, 0, 0, 1]))
+    return PredictedRows(rows, probabilities, probabilities.argmax(1), np.array([0, 1, 0, 0, 1]))
 
 
 def test_mistakes_by_confidence_with_suspected_labels(tmp_path):
@@ -45,7 +45,7 @@ def test_flipped_labels_are_suspected_and_hard_rows_are_not(tmp_path):
     flipped = np.arange(300) % 25 == 7
     rows = LabelledTexts(["a"] * 300, None, [("f.csv", line) for line in range(300)])
     both = np.stack([1 - spam, spam], 1)
-    said = (rows, both, both.argmax(1), np.where(flipped, 1 - truth, truth))
+    said = PredictedRows(rows, both, both.argmax(1), np.where(flipped, 1 - truth, truth))
     write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam"))
     lines = table(tmp_path / "mistakes.csv")
     suspects = {int(line["line"]) for line in lines if line["suspected_label_error"] == "yes"}
@@ -58,7 +58,7 @@ def test_flipped_labels_are_suspected_and_hard_rows_are_not(tmp_path):
 def test_a_model_that_knows_only_the_frequencies_suspects_nothing(tmp_path):
     ham = np.random.default_rng(0).normal(0.8, 0.01, 200)
     rows = LabelledTexts(["a"] * 200, None, [("f.csv", line) for line in range(200)])
-    said = (rows, np.stack([ham, 1 - ham], 1), np.zeros(200, int), (np.arange(200) % 5 == 0).astype(int))
+    said = PredictedRows(rows, np.stack([ham, 1 - ham], 1), np.zeros(200, int), (np.arange(200) % 5 == 0).astype(int))
     assert write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam")).endswith(
         "40, 0 of them confident (check their labels)"
     )

@@ -60,7 +60,7 @@ def test_an_exported_network_computes_the_same_logits(head, checkpoint, tmp_path
     assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx")]) == 0
     assert json.loads((tmp_path / "onnx/sentence_bert_config.json").read_text())["max_seq_length"] == 512
     model = head.from_pretrained(folder).eval()
-    exported = onnx_export.open_network(tmp_path / "onnx/model.onnx")
+    exported = onnx_export.open_onnx(tmp_path / "onnx/model.onnx")
 
     random = np.random.default_rng(0)
     lengths = [1, 2, 511, 512, *random.integers(1, 513, 196).tolist()]
@@ -82,7 +82,7 @@ def test_an_exported_network_computes_the_same_logits(head, checkpoint, tmp_path
 @pytest.mark.slow
 @needs_onnx
 def test_a_network_that_computes_something_else_is_not_kept(checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(onnx_export, "compare", lambda *_: (0.5, 1.0))
+    monkeypatch.setattr(onnx_export, "largest_difference", lambda *_: (0.5, 1.0))
     folder = checkpoint(BertForSequenceClassification)
     assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx")]) == 2
     assert "differ by 5.0e-01" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.splits import folds, held_out, row_strata, split_rows
+from bert_hf.finetuning.rows.splits import cross_validation_folds, hold_out, row_strata, split_rows
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 PARTS = ("train", "validation", "test")
@@ -31,7 +31,7 @@ def rows_of(rng, counts):
 @pytest.mark.parametrize("percentage", [1, 3, 4, 5, 10, 12.5, 15, 20, 30, 50])
 def test_the_share_of_each_class_is_held_out(percentage):
     strata = np.repeat([0, 1, 2], [2000, 600, 200])
-    held = held_out(np.arange(2800), percentage, seed=0, strata=strata)
+    held = hold_out(np.arange(2800), percentage, seed=0, strata=strata)
     expected = np.bincount(strata) * percentage / 100
     assert np.abs(np.bincount(strata[held]) - expected).max() <= 2
 
@@ -39,7 +39,7 @@ def test_the_share_of_each_class_is_held_out(percentage):
 def test_groups_stay_together_and_classes_in_proportion(rng):
     groups = np.repeat(np.arange(700), rng.choice([1, 1, 1, 1, 2, 3, 8], 700))
     strata = (rng.permutation(700) % 5 == 0).astype(int)[groups]
-    held = held_out(groups, 20, seed=1, strata=strata)
+    held = hold_out(groups, 20, seed=1, strata=strata)
     assert all(len(np.unique(held[groups == group])) == 1 for group in range(700))
     assert np.bincount(strata[held]) / np.bincount(strata) == pytest.approx(0.2, abs=0.02)
 
@@ -49,15 +49,15 @@ def test_a_giant_group_stays_in_the_rest(seed):
     """60 % of 1,000 rows are near-duplicates."""
     groups = np.concatenate([np.zeros(600, int), np.arange(1, 401)])
     strata = np.concatenate([np.ones(600, int), np.arange(400) % 2])
-    assert not held_out(groups, 20, seed, strata)[:600].any()
+    assert not hold_out(groups, 20, seed, strata)[:600].any()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_class_of_enough_groups_is_on_both_sides(seed):
     strata = np.repeat([0, 1, 2, 3], [1000, 3, 2, 1])
-    held = held_out(np.arange(1006), 10, seed, strata)
+    held = hold_out(np.arange(1006), 10, seed, strata)
     assert np.bincount(strata[held], minlength=4)[1:].tolist() == [1, 1, 0]
-    held = held_out(np.arange(1006), 10, seed, strata, parts=3)
+    held = hold_out(np.arange(1006), 10, seed, strata, parts=3)
     assert np.bincount(strata[held], minlength=4)[1:].tolist() == [1, 0, 0]
 
 
@@ -79,7 +79,7 @@ def three_parts(rows, validation, test, seed=0):
 
 
 def folds_of(rows, count, seed):
-    return folds(rows, near_duplicate_groups(rows.joined()), count, seed)
+    return cross_validation_folds(rows, near_duplicate_groups(rows.joined()), count, seed)
 
 
 def test_percentages_are_of_all_rows(rng):

@@ -14,7 +14,12 @@ from scipy.stats import beta
 import bert_hf
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.decisions.thresholds import check_threshold, choose_threshold, describe_threshold
+from bert_hf.finetuning.decisions.thresholds import (
+    check_threshold,
+    choose_threshold,
+    describe_threshold,
+    few_negatives_line,
+)
 from bert_hf.finetuning.metrics.classification import classification_metrics, positive_scores, predicted_classes
 
 RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("best_f1_threshold", True)]
@@ -81,9 +86,9 @@ def test_the_rates_and_their_exact_intervals():
 
 def test_a_rate_that_the_rows_cannot_show():
     targets, labels = np.repeat([0, 1], [99, 50]), ("ham", "spam")
-    assert "! 99 validation rows of 'ham'" in check_threshold(asked("max_false_positive_rate", 0.01), targets, labels)
-    assert not check_threshold(asked("max_false_positive_rate", 0.02), targets, labels)
-    assert not check_threshold(asked(), targets[:9], labels)
+    assert "! 99 validation rows of 'ham'" in few_negatives_line(0.01, targets, labels)
+    assert not few_negatives_line(0.02, targets, labels)
+    assert not few_negatives_line(None, targets[:9], labels)
     with pytest.raises(InputError, match="rows have 1"):
         check_threshold(asked("best_f1_threshold", True), targets[:9], labels)
 

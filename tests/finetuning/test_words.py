@@ -192,6 +192,6 @@ def test_validation_sentences_are_split_off(tmp_path):
     # Whole documents, where the data have them
     rows = parts["train"]
     rows.documents = [number // 5 for number in range(len(rows))]
-    rest, part = task.complete({"train": rows}).values()
+    rest, part = task.add_split_parts({"train": rows}).values()
     assert len(part) == 15
     assert not set(rest.documents) & set(part.documents)

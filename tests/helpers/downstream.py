@@ -31,7 +31,7 @@ class RandomRows:
     def __init__(self, tokenizer, given=None, config=None):
         super().__init__(tokenizer, given, config)
         self.labels = ("a", "b", "c")
-        self.demo_columns = ()
+        self.text_columns = ()
 
     @staticmethod
     def row(rng, ids) -> dict:

@@ -26,10 +26,11 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    trained = (recorded(Path(where)) or {}).get("examples", {})  # of a pre-training, whose tokenizer reads more
+    # A pre-trained model reads as much as in its training, which its tokenizer does not record
+    trained = (recorded(Path(where)) or {}).get("examples", {})
     lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
-    columns, length = predictor.head.demo_columns, predictor.head.length
+    columns, length = predictor.head.text_columns, predictor.head.length
     name, examples = Path(where).name, Path(where, EXAMPLES)
     rows = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
 
@@ -48,14 +49,14 @@ def make_demo(where: str | Path) -> Any:
 
         events = [app.load, *(box.change for box in boxes)]
         how = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
-        gr.on(events, lambda *texts: show(predictor, *texts), boxes, [picture, line], **how)
+        gr.on(events, lambda *texts: predict_and_draw(predictor, *texts), boxes, [picture, line], **how)
     return app
 
 
-def show(predictor: Predictor, *texts: str) -> tuple[str, str]:
+def predict_and_draw(predictor: Predictor, *texts: str) -> tuple[str, str]:
     """Return the prediction for the texts of a row as a picture and as JSON. Of `choices` each line is one."""
     head = predictor.head
-    by_column = dict(zip(head.demo_columns, texts, strict=True))
+    by_column = dict(zip(head.text_columns, texts, strict=True))
     row = {name: text.splitlines() if name == "choices" else text for name, text in by_column.items()}
     if not any(map(str.strip, texts)):
         return "", ""

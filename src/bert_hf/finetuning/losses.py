@@ -46,17 +46,17 @@ def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
     return differences.masked_fill(labels.isnan(), 0.0).square()
 
 
-def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+def span_cross_entropies(starts: Tensor, ends: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
     """Return (B,) the cross entropy of start plus end; each is a choice among the input's tokens.
 
     Padding is not among them. (It is in the stock loss, which therefore depends on the width of the batch.)
 
     Args:
         starts, ends: (B, L) logits.
-        real: (B, L) attention mask: 0 for padding.
+        attention_mask: (B, L) 0 for padding.
         labels: (B, 2) first and last token of the answer.
     """
-    padding = real == 0
+    padding = attention_mask == 0
     losses = [
         cross_entropies(logits.float().masked_fill(padding, -torch.inf), label)
         for logits, label in zip((starts, ends), labels.unbind(1), strict=True)

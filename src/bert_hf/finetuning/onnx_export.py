@@ -42,7 +42,7 @@ def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         place = Path(temporary)
         _write_onnx(model, place / ONNX, length)
-        difference, largest = compare(model, place / ONNX, length)
+        difference, largest = largest_difference(model, place / ONNX, length)
         if difference > _TOLERANCE * max(1, largest):
             problem = f"the exported logits differ by {difference:.1e}"
             raise InputError(problem, remedy="install the versions of constraints.txt")
@@ -57,6 +57,7 @@ def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
 
 
 def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
+    """Export a model by tracing it on random inputs; batch, choices and length remain free."""
     inputs = _random_inputs(model, 2, min(8, length))
     sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
     if inputs["input_ids"].dim() == 3:
@@ -88,9 +89,9 @@ def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str,
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (ids + ends[..., None]) % 2 * mask}
 
 
-def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, float]:
+def largest_difference(model: PreTrainedModel, path: Path, length: int) -> tuple[float, float]:
     """Return (largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
-    exported = open_network(path)
+    exported = open_onnx(path)
     difference = largest = 0.0
     for batch, tokens in ((1, 1), (1, length), (32, min(length, 64)), (2, length)):
         inputs = _random_inputs(model, batch, tokens)
@@ -102,7 +103,7 @@ def compare(model: PreTrainedModel, path: Path, length: int) -> tuple[float, flo
     return difference, largest
 
 
-def open_network(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+def open_onnx(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """Open an exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 

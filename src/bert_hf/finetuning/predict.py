@@ -25,7 +25,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads import head_of
-from bert_hf.finetuning.heads.head import Head, compute_further, compute_metrics, rows_of_files, run_network
+from bert_hf.finetuning.heads.head import Head, compute_further_metrics, compute_metrics, rows_of_files, run_network
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
 
 WINDOW = 4_096  # rows that are sorted by length and predicted together
@@ -54,7 +54,7 @@ class Predictor:
         return read, self.head.decode(read, encoded, kept)
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
-        """Return the metrics of labelled rows, with the `further` ones, and a text: rows, table of classes."""
+        """Return the metrics of labelled rows, the head's and `further` ones, and a text on rows and classes."""
         head = self.head
         read = head.read(rows)
         head.check({"test": read})
@@ -64,7 +64,7 @@ class Predictor:
         predictions = head.decode(read, encoded, kept)
         metrics = compute_metrics(head, read, predictions, losses)
         text = f"{head.describe_rows(read)}\n{head.table(read, predictions)}".strip()
-        return {**metrics, **compute_further(head, read, predictions, further)}, text
+        return {**metrics, **compute_further_metrics(head, read, predictions, further)}, text
 
     def _run(self, features: Any) -> tuple:
         training = self.model.training
@@ -88,9 +88,13 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 def open_network(
     where: str | Path, model_class: type, heads: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
-    """Load a checkpoint by a stock class in fp32, on the accelerator where there is one, and its tokenizer.
+    """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
 
-    Returns the names of the weights that the checkpoint lacks, too; `heads` are prefixes of those that may be missing.
+    Args:
+        heads: prefixes of the weights that the checkpoint may lack.
+
+    Returns:
+        The network, its tokenizer, and the names of the weights that the checkpoint lacks.
     """
     model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
     tokenizer = tokenizer or load_tokenizer(where)
@@ -141,7 +145,7 @@ def predict(
 
 
 def rows_of_texts(texts: Iterable[Any]) -> tuple[list[Row], dict[str, str]]:
-    """Return texts (see `predict`) as rows, and the options that name their columns."""
+    """Return texts of any form that `predict` takes as rows, and the options that name the columns of these."""
     texts = list(texts)
     columns = {}
     if texts and isinstance(texts[0], str):
@@ -174,7 +178,7 @@ def load(args: PredictorArguments) -> Predictor:
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
-    """Check the names of files before a model is loaded."""
+    """Check the names of files before a model is loaded; yield lines for `--check`."""
     yield from check_files(prediction_args)
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
@@ -201,14 +205,15 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
 
 def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
     """Yield windows of rows with their predictions, all columns of the rows first."""
-    context = predictor.head.length if predictor.head.option("document_context") else 0  # rows of each side
-    for window, place in _with_context(_windows(rows), context):
-        own = window[place]
-        added = predictor(window)[place]
-        names = _names(added[0], own)
+    # Neighbours of the same document on both sides; a sentence has at least one token
+    context = predictor.head.length if predictor.head.option("document_context") else 0
+    for rows_with_context, place in _with_context(_windows(rows), context):
+        window = rows_with_context[place]
+        added = predictor(rows_with_context)[place]
+        names = _names(added[0], window)
         yield [
             row.values | {names[name]: rounded(value) for name, value in columns.items()}
-            for row, columns in zip(own, added, strict=True)
+            for row, columns in zip(window, added, strict=True)
         ]
     if empty := predictor.head.empty_rows:
         logger.info(f"! {empty:,} rows have no text; their predictions are meaningless")

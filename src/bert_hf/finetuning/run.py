@@ -20,10 +20,10 @@ from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import (
     FineTuner,
+    check_further_metrics,
     load_task_model,
     resolve_defaults,
     selection_metric,
-    try_further_metrics,
 )
 from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
@@ -62,7 +62,10 @@ def parse_finetuning(task: type[Task], argv: list[str] | None) -> tuple | None:
 
 
 def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Check the options of a recipe before anything is read. Without training, set the evaluated checkpoint."""
+    """Check the options of a recipe before anything is read; yield lines for `--check`.
+
+    Without training, the evaluated checkpoint is found, and its options are set where none are given.
+    """
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
@@ -79,7 +82,7 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
 
 
 def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Read rows, tokenizer and checkpoint, as the run does at its start; for `--check`."""
+    """Yield lines on rows, checkpoint and head for `--check`, read as the run does at its start."""
     tokenizer = load_tokenizer(**task_args.tokenizer())
     made = task(task_args, tokenizer)
     yield from (f"{part}: {made.head.describe_rows(rows)}" for part, rows in made.parts.items())
@@ -98,12 +101,12 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     resolve_precision(args, model.config.hidden_size, recorded_precision(args))
     line = resolve_defaults(args, task, model.config.hidden_size)
     check_schedule(args)  # now with its rate
-    if args.do_train:
-        try_further_metrics(task, model, args)  # before the folder is this run's
     if not args.do_train:
-        require_trained(task, about)
+        check_trained(task)
+        task.restore(config_of_checkpoint(str(task_args.model_name_or_path)))
         return evaluation_run(args)
 
+    check_further_metrics(task, model, args)  # before the folder is this run's
     run = start_run(args, identity_of(task, args, model), task_args)
     if not run.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
@@ -112,11 +115,10 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     return run
 
 
-def require_trained(task: Task, about: str) -> None:
-    """Check that the layers were trained on none of these rows, and on classes of the same names."""
+def check_trained(task: Task) -> None:
+    """Check that a checkpoint can be evaluated: its head was trained, on these classes, and on none of the rows."""
     where = task.task_args.model_name_or_path
-    new = about.partition("newly initialized: ")[2]
-    if reason := task.new_head or (f"it has no {new}" if new else ""):
+    if reason := task.new_head or (f"it has no {', '.join(task.new_layers)}" if task.new_layers else ""):
         remedy = "give a checkpoint that was fine-tuned on such rows"
         raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
 
@@ -125,7 +127,6 @@ def require_trained(task: Task, about: str) -> None:
         what = f"{' and '.join(task.split_off)} rows would be split off rows that it may have been trained on"
         remedy = "pass the data of its training, or use bert-hf evaluate"
         raise InputError(what, where="--train_file", remedy=remedy)
-    task.restore(config_of_checkpoint(str(where)))
 
 
 def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:
@@ -167,26 +168,25 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.validation_metrics, "test": {}}
-    for part in _other_parts(trainer):
-        group = "test" if part.startswith("test") else "eval"
-        metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))
+    for name in _other_parts(trainer):
+        group = "test" if name.startswith("test") else "eval"
+        metrics[group] |= trainer.predict_part(name, name.replace("validation", "eval"))
+    part = "test" if "test_loss" in metrics["test"] else "validation"  # of the report
 
-    tested = "test_loss" in metrics["test"]
-    judged = "test" if tested else "validation"
     baselines: dict[str, float] = {}
     if args.process_index == 0:
         with run.writing(public=(*task.public_files, _INPUT_LENGTH)) as folder:
             if task.task_args.write_predictions:
-                tests = [part for part in trainer.kept if part.startswith("test")]
-                for part in tests or ["validation"]:
-                    task.write_predictions(folder, part, trainer.kept[part])
+                tests = [name for name in trainer.kept if name.startswith("test")]
+                for name in tests or ["validation"]:
+                    task.write_predictions(folder, name, trainer.kept[name])
             if trained is not None and task.head.pipeline_tag == "text-classification":
                 write_input_length(folder, task.task_args.max_seq_length)
-            task.findings = task.analyse(folder, judged, trainer.kept)
+            task.findings = task.analyse(folder, part, trainer.kept)
             if args.do_predict:
                 baselines = task.baselines()
-                name = selection_metric(args).removeprefix("eval_")
-                task.findings += better_baselines(name, metrics["test"].get(f"test_{name}"), baselines)
+                metric = selection_metric(args).removeprefix("eval_")
+                task.findings += better_baselines(metric, metrics["test"].get(f"test_{metric}"), baselines)
 
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
@@ -195,12 +195,11 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 trainer.save_metrics(name, values, combined=False)
     else:
         trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
-        run.write_examples(task.examples(judged))
-        card = card_of(task, args, tested=tested)
+        run.write_examples(task.examples(part))
+        card = card_of(task, args, tested=part == "test")
         run.finish(trainer, trained.metrics, card=card, metrics=metrics, baselines=baselines)
     if args.process_index == 0:
-        together = {**metrics["eval"], **metrics.get("test", {})}
-        report = task.report(together, baselines, trainer.kept[judged])
+        report = task.report(metrics["eval"] | metrics.get("test", {}), baselines, trainer.kept[part])
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
@@ -236,7 +235,7 @@ def selected_step_line(trainer: FineTuner) -> str:
 
 
 def better_baselines(name: str, value: float | None, baselines: dict[str, float]) -> list[str]:
-    """Return a sentence where a linear SVM has a better metric than the model on the same rows."""
+    """Return a sentence if a linear SVM has a better metric than the model on the same rows, else none."""
     svms = {kind: baselines.get(f"baseline_{kind}_{name}", -1.0) for kind in ("words", "characters")}
     kind = max(svms, key=svms.__getitem__)
     if value is None or name == "loss" or svms[kind] <= value:

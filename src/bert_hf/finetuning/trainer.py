@@ -1,4 +1,4 @@
-"""transformers' Trainer for the tasks of fine-tuning: exact loss for each head, and predictions in the rows' order."""
+"""Fine-tuning by transformers' Trainer: the network of a task, its defaults, exact loss, predictions in row order."""
 
 import contextlib
 import copy
@@ -26,12 +26,18 @@ from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_ro
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, compute_further, losses_and_counts, run_network
+from bert_hf.finetuning.heads.head import (
+    TRAINED_ON,
+    Head,
+    Kept,
+    compute_further_metrics,
+    losses_and_counts,
+    run_network,
+)
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.predict import Predictor, rows_of_texts
 from bert_hf.finetuning.rows.splits import take
-from bert_hf.finetuning.tasks import task_of_rows
-from bert_hf.finetuning.tasks.task import Task
+from bert_hf.finetuning.tasks.task import Task, task_of_rows
 from bert_hf.models.loading import check_positions, config_errors, find_checkpoint, load_network, read_safe_json
 from bert_hf.models.unpadded_encoder import add_layout, without_padding
 from bert_hf.training.log_lines import use_log_lines
@@ -47,15 +53,15 @@ def selection_metric(args: TrainingArguments) -> str:
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
-def try_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
-    """Compute further metrics of a few rows before a training, so that a wrong one ends it now."""
+def check_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
+    """Compute further metrics of a few rows before a training: one that fails, or no best metric, ends it now."""
     if not task.further:
         return
     head, train = task.head, task.parts["train"]
     rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
     encoded = head.encode(rows)
     kept, _ = run_network(head, network.to(args.device).eval(), encoded.features, args.device)
-    further = compute_further(head, rows, head.decode(rows, encoded, kept), task.further)
+    further = compute_further_metrics(head, rows, head.decode(rows, encoded, kept), task.further)
 
     best = selection_metric(args).removeprefix("eval_")
     names = (*head.metric_names(), "loss", *further)
@@ -86,7 +92,8 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
 def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
     """Return the head's stock class on a checkpoint, or from scratch on its shape, and a line on the head's weights.
 
-    The checkpoint's own head is trained further where it is of the same kind and classes (`task.new_head`).
+    The checkpoint's own head is trained further where it is of the same kind and classes (`task.new_head`); the names
+    of its random weights are noted in `task.new_layers`.
     """
     task_args, head = task.task_args, task.head
     network_class = head.start_class or head.auto_class
@@ -97,24 +104,25 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
         config = BertConfig.from_pretrained(folder, **head.config_options())
         if task_args.from_scratch:
             model = network_class.from_config(config, dtype=torch.float32)
-            line = "random weights: only the checkpoint's shape and vocabulary are used"
+            about = "random weights: only the checkpoint's shape and vocabulary are used"
         else:
             # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
             options = {"config": config, "dtype": torch.float32}
             model, new = load_network(network_class, folder, where, head.new_layers, **options)
-            replaced = _replace_head(model, new) if task.new_head else []
-            line = f"newly initialized: {', '.join(sorted([*new, *replaced]))}"
-            if replaced or (task.new_head and head.suits(config.to_dict())):
-                line += f"; {task.new_head}"
+            replaced = _reinitialize_head(model, new) if task.new_head else []
+            task.new_layers = sorted([*new, *replaced])
+            about = f"newly initialized: {', '.join(task.new_layers)}"
+            if replaced or (task.new_head and head.suits(config.to_dict())):  # why the checkpoint's are not used
+                about += f"; {task.new_head}"
             elif not new:
-                line = task.describe_head()
+                about = task.describe_head()
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
-    return model, line
+    return model, about
 
 
-def _replace_head(model: PreTrainedModel, new: list[str]) -> list[str]:
-    """Draw the layers outside the encoder again that a checkpoint had; return the names of their weights."""
+def _reinitialize_head(model: PreTrainedModel, new: list[str]) -> list[str]:
+    """Initialize the layers outside the encoder that are not `new`; return the names of their weights."""
     if model.base_model is model:  # the encoder, without a head
         return []
     body = f"{model.base_model_prefix}."
@@ -209,7 +217,10 @@ class FineTuner(ResumableTrainer):
         self._record_options()
 
     def _record_options(self) -> None:
-        """Write into the network's configuration names of the classes, and how rows become features."""
+        """Write class names, thresholds and options of the features into the network's configuration.
+
+        A network of one's own may lack a configuration; one with another number of outputs is an error.
+        """
         config: Any = getattr(self.network, "config", None)
         if config is None:
             return
@@ -258,7 +269,7 @@ class FineTuner(ResumableTrainer):
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
-        """Return what the head keeps of the outputs, and (B, 2) sum and number of each feature's losses."""
+        """Return as logits what the head keeps of the outputs and (B, 2) sum and number of each feature's losses."""
         inputs = self.on_device(inputs)
         with self.compute_loss_context_manager():
             outputs = self.head.forward(model, inputs)
@@ -270,6 +281,7 @@ class FineTuner(ResumableTrainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
+        """Evaluate a part by the task's metrics; note in `kept` what the head kept, in the order of the features."""
         name = next((name for name, part in self._parts.items() if part.features is dataloader.dataset), None)
         if name is None:  # rows whose order and labels the task does not know
             raise InputError("not rows of the task", where="dataset", remedy="pass rows to `evaluate` or `predict`")
@@ -313,16 +325,16 @@ class FineTuner(ResumableTrainer):
         return self.predict(features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
-        """Train and let the task choose by the validation rows: see `validate`."""
-        self.task.begin()
-        try_further_metrics(self.task, self.network, self.args)
+        """Train, and let the task decide by the validation rows: see `validate`."""
+        self.task.forget_decisions()
+        check_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         features = self.task.encoded("train").features
         self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
         if not sharded:
             self._record_options()
-        dense = sharded or self.args.device.type not in ("cpu", "cuda")
-        with contextlib.nullcontext() if dense else without_padding(self.network):
+        keeps_padding = sharded or self.args.device.type not in ("cpu", "cuda")
+        with contextlib.nullcontext() if keeps_padding else without_padding(self.network):
             trained = super().train(*args, **named)
         if not sharded:
             self.head.end_training(self.network)
@@ -367,7 +379,7 @@ class FineTuner(ResumableTrainer):
             self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Return whether a metric is the best so far; of equal ones the one with the lower loss is better."""
+        """Return whether a metric is the best so far, and note its step; of equal ones the lower loss is better."""
         best = self.state.best_metric
         better = super()._determine_best_metric(metrics, trial)
         tied = best is not None and metrics.get(selection_metric(self.args)) == best

@@ -20,11 +20,11 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 
-_STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
+_C_VALUES = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularization
 _FOLDS = 3
-_FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
-_DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
-_MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
+_FEW_ROWS = 50  # below this C is not chosen: each fold would decide by a handful of rows
+_DEFAULT_C = _C_VALUES[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
+_MAX_ROWS = 3000  # for choosing C; the model itself is fitted to all rows
 
 _VECTORS = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
@@ -38,17 +38,18 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """Return the rows with the beginning of each text that the network reads; whole, where it reads more of them."""
+    """Return the rows with texts cut where the network stops to read; whole, if it also reads their ends."""
     if long_texts != "head":
         return rows
-    how: Any = {"truncation": "longest_first", "max_length": max_seq_length, "verbose": False}
-    encoded: Any = tokenizer(rows.texts, rows.pairs, **how)
+    options: Any = {"truncation": "longest_first", "max_length": max_seq_length, "verbose": False}
+    encoded: Any = tokenizer(rows.texts, rows.pairs, **options)
     texts, pairs = list(rows.texts), rows.pairs and list(rows.pairs)
     for row, encoding in enumerate(encoded.encodings or ()):
         if encoding.overflowing:
-            for part, own in enumerate(filter(None, (texts, pairs))):
+            for sequence, column in enumerate(filter(None, (texts, pairs))):
                 tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-                own[row] = own[row][: max((end for (_, end), of in tokens if of == part), default=0)]
+                end = max((end for (_, end), number in tokens if number == sequence), default=0)
+                column[row] = column[row][:end]
     return dataclasses.replace(rows, texts=texts, pairs=pairs)
 
 
@@ -96,10 +97,10 @@ class Baselines:
         for kind in _VECTORS:
             vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
             features = text_features(vectorizer, train)
-            self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
+            self.models[kind] = vectorizer, self._linear(self._best_c(features)).fit(features, self.targets)
 
     def metrics(self, rows: LabelledTexts, thresholds: Mapping[str, Any] | None = None) -> dict[str, float]:
-        """Return the head's metrics of labelled rows, named `baseline_<kind>_<metric>`."""
+        """Return the head's metrics of labelled rows, named `baseline_<kind>_<metric>`; `thresholds` by kind."""
         result = {}
         for kind, scores in self.predict(rows).items():
             head = copy.copy(self.head)
@@ -124,27 +125,29 @@ class Baselines:
             result[kind] = self._scores(model, text_features(vectorizer, rows))
         return result
 
-    def _linear(self, strength: float) -> Any:
+    def _linear(self, c: float) -> Any:
+        """Return the linear model for these labels, not fitted."""
         if self.labels:
-            svm = LinearSVC(C=strength, class_weight="balanced", random_state=0)
+            svm = LinearSVC(C=c, class_weight="balanced", random_state=0)
             return OneVsRestClassifier(svm) if self.head.several_labels else svm
-        return Ridge(alpha=1 / strength, solver="lsqr")
+        return Ridge(alpha=1 / c, solver="lsqr")
 
     def _scores(self, model: Any, features: csr_matrix) -> np.ndarray:
-        if isinstance(model, Ridge):
+        """Return (N, classes) scores of a model from `_linear`, or (N, 1) numbers of a regression."""
+        if not self.labels:
             return model.predict(features)[:, None]
 
         scores = model.decision_function(features)
         if self.head.several_labels:
             return scores.reshape(len(scores), -1)
-        if scores.ndim == 1:
+        if scores.ndim == 1:  # of two classes
             scores = np.stack([-scores, scores], axis=1)
         every = np.full((len(scores), len(self.labels)), -np.inf)  # a class may have no training row
         every[:, model.classes_] = scores
         return every
 
-    def _strength(self, features: csr_matrix) -> float:
-        """Return the strength with the best mean over the folds: Matthews correlation, micro F1 or squared error.
+    def _best_c(self, features: csr_matrix) -> float:
+        """Return the C with the best mean over the folds: Matthews correlation, micro F1 or squared error.
 
         Matthews correlation, because F1 of a frequent positive class is high for the majority already.
         """
@@ -153,12 +156,14 @@ class Baselines:
         by_class = bool(self.labels) and not self.head.several_labels
         rarest = min(np.sum(targets == one) for one in np.unique(self.targets)) if by_class else _FOLDS
         if len(self.targets) < _FEW_ROWS or rarest < _FOLDS:
-            return _DEFAULT_STRENGTH
+            return _DEFAULT_C
 
         folds = (StratifiedKFold if by_class else KFold)(_FOLDS, shuffle=True, random_state=0)
-        scoring = "matthews_corrcoef" if by_class else "f1_micro" if self.labels else "neg_mean_squared_error"
+        scoring = "matthews_corrcoef" if by_class else "f1_micro"
+        if not self.labels:
+            scoring = "neg_mean_squared_error"
         means = [
-            cross_val_score(self._linear(strength), features[drawn], targets, cv=folds, scoring=scoring).mean()
-            for strength in _STRENGTHS
+            cross_val_score(self._linear(c), features[drawn], targets, cv=folds, scoring=scoring).mean()
+            for c in _C_VALUES
         ]
-        return _STRENGTHS[int(np.argmax(means))]
+        return _C_VALUES[int(np.argmax(means))]

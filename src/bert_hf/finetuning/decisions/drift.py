@@ -10,6 +10,7 @@ from bert_hf.data.text.tokenization import id_count
 
 _LEAST_EFFECT = 0.5  # difference of two means, in standard deviations of the training rows, that is reported
 _LEAST_ERRORS = 4.0  # and in standard errors of the mean
+_ROUNDING = 1e-3  # above the error of recorded means and deviations
 
 
 def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[float, float]]:
@@ -19,17 +20,17 @@ def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[st
 
 
 def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]) -> str:
-    """Return a line on the measures with another mean than in the training rows; "" if there is none.
+    """Return a line on the measures whose mean differs from the training rows'; "" if there is none.
 
     Example: `! the rows differ from the training rows: tokens 96.2 (training: 21.4)`.
     """
-    unlike = []
+    differences = []
     for name, values in _measures(features, tokenizer).items():
         mean, deviation = typical[name]
-        difference = abs(values.mean() - mean)
-        if difference > deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5) + 1e-3:
-            unlike.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
-    return f"! the rows differ from the training rows: {', '.join(unlike)}" if unlike else ""
+        least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)
+        if abs(values.mean() - mean) > least + _ROUNDING:
+            differences.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
+    return f"! the rows differ from the training rows: {', '.join(differences)}" if differences else ""
 
 
 def _measures(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What validation rows decide: a temperature, which becomes part of the weights (Guo et al. 2017), and a threshold.
+"""Decisions by validation rows: a temperature, which becomes part of the weights (Guo et al. 2017), and thresholds.
 
 Stock transformers then gives calibrated probabilities. Of two classes the positive one is the second, with id 1.
 """
@@ -13,6 +13,7 @@ from scipy.special import expit, log_softmax
 from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics.classification import positive_scores, predicted_classes
 
@@ -51,25 +52,29 @@ def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
 # ---- threshold
 
 
-def threshold_option(task_args: Any) -> str | None:
+def threshold_option(task_args: ClassificationArguments) -> str | None:
     """Return the option that asks for a threshold, if one is given."""
     return next((name for name in OPTIONS if getattr(task_args, name)), None)
 
 
-def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """Check that the validation rows have two classes; return a line if they cannot show the false-positive rate."""
+def check_threshold(task_args: ClassificationArguments, targets: np.ndarray, labels: Sequence[str]) -> None:
+    """Check that validation rows can choose a threshold, if one is asked for."""
     option = threshold_option(task_args)
-    several = targets.ndim == 2  # each label is present or not
+    if option is None:
+        return
     classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
-    if option is not None and classes != 2 and not several:
+    if classes != 2 and targets.ndim == 1:
         what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
         raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
-    if option is not None and task_args.validates_on_training_rows:
+    if task_args.validates_on_training_rows:
         remedy = "leave it out, or give another --validation_file (a study: --train_sizes all)"
         raise InputError("the validation rows are the training rows", where=f"--{option}", remedy=remedy)
 
-    rate, negatives = task_args.max_false_positive_rate, int(np.sum(targets == 0))
-    if several or not rate or negatives * rate >= 1:
+
+def few_negatives_line(rate: float | None, targets: np.ndarray, labels: Sequence[str]) -> str:
+    """Return a line if there are too few negative rows to measure a false-positive rate; else ""."""
+    negatives = int(np.sum(targets == 0))
+    if targets.ndim == 2 or not rate or negatives * rate >= 1:
         return ""
     return (
         f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
@@ -77,7 +82,9 @@ def check_threshold(task_args: Any, targets: np.ndarray, labels: Sequence[str]) 
     )
 
 
-def choose_thresholds(logits: np.ndarray, targets: np.ndarray, task_args: Any) -> float | list[float]:
+def choose_thresholds(
+    logits: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments
+) -> float | list[float]:
     """Return the threshold of class 1 of two (see `choose_threshold`); of several labels per row one for each.
 
     A label that every row or no row has gets 0.5.
@@ -91,7 +98,7 @@ def choose_thresholds(logits: np.ndarray, targets: np.ndarray, task_args: Any) -
     return [choose_threshold(scores, own, task_args) if np.ptp(own) else 0.5 for scores, own in pairs]
 
 
-def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Any) -> float:
+def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments) -> float:
     """Return the threshold of probabilities (N,) by the option that is given; every distinct score is tried.
 
     The best is the lowest threshold with at most the given false-positive rate, or the one of the best F1. It lies

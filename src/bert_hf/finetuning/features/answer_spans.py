@@ -1,4 +1,4 @@
-"""Finds the best answer spans: exactly, on the device, in each window, then over all windows of a question.
+"""Finds and writes the best answer spans: exactly, on the device in each window, then over all windows of a question.
 
 The score of a span is the sum of the logits of its first and last token (Devlin et al. 2019, section 4.2). Of equal
 scores the span that begins first counts, of those the one that ends first.
@@ -137,16 +137,16 @@ class Prediction:
         return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
 
 
-def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
-    """Yield the prediction of each question, in order.
+def merge_windows(windows: Windows, best: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
+    """Yield the prediction of each question, in order: the best spans of all of its windows.
 
     Args:
-        found: what `best_spans` returns, over all windows, in their order.
+        best: the results of `best_spans`, over all windows, in their order.
         n_best: spans that are kept of a question, at most.
 
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
     """
-    starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in found)
+    starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in best)
     firsts, lasts = (column + windows.shift[:, None] for column in (starts, ends))  # (W, K) tokens of the context
     scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
 
@@ -156,7 +156,7 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
         null = null_logits[own][null_logits[own].sum(axis=1).argmin()].tolist()
         tokens = windows.contexts[windows.context[number]]
 
-        # A span is predicted in one window alone; of equal scores, the first in the context
+        # A span is predicted in only one window; of equal scores, the first in the context
         first, last, score, *logits = (each[own].ravel() for each in (firsts, lasts, scores, start_logits, end_logits))
         order = np.lexsort([last, first, -score])[:n_best]
         spans = []

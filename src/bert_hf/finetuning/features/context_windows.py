@@ -130,7 +130,7 @@ def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 def _windows_of(
     question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the windows of one question; `ids`: its tokens."""
+    """Yield the windows of one question as rows of `Windows.features`, with their `shift`; `ids`: its tokens."""
     tokens = len(context.ids)
     capacity = length - len(ids) - template.special_tokens(pair=True)
     if capacity < 1 or (tokens > capacity and stride >= capacity):
@@ -145,7 +145,7 @@ def _windows_of(
     # Begin and end of each window in the context; also an empty context has one
     starts = range(1) if tokens <= capacity else range(0, tokens - stride, capacity - stride)
     bounds = [(start, min(start + capacity, tokens)) for start in starts]
-    with_none = [None, *bounds, None]
+    with_none = [None, *bounds, None]  # `ranges` of a window has its neighbours, too
     for window, (start, end) in enumerate(bounds):
         whole = template.join(ids, context.ids[start:end].tolist())
         front = whole.starts[1]  # tokens before the context

@@ -1,4 +1,4 @@
-"""Cuts tokenized sentences into windows of the model's length, so that each word is labelled and predicted once.
+"""Tokenizes words and cuts sentences into windows of the model's length: each word is labelled and predicted once.
 
 A sentence that fits is one window. A longer one is cut between words into windows that overlap, and each of its words
 belongs to the window in which it has most context on its shorter side (as in the 2018 SQuAD code). The rest of the
@@ -55,14 +55,14 @@ def tokenize_words(
             ids.append(np.array(encoded["input_ids"][row], dtype=np.int32))
             lengths.append(np.bincount(word_of_piece, minlength=len(sentence)))
 
-    together = np.concatenate([np.zeros(0, np.int32), *ids])
+    pieces = np.concatenate([np.zeros(0, np.int32), *ids])
     counts = np.concatenate([np.zeros(0, np.int64), *lengths])
     starts = offsets_of(counts)
 
-    place_in_word = np.arange(len(together)) - np.repeat(starts[:-1], counts)
-    together = together[place_in_word < longest]
+    place_in_word = np.arange(len(pieces)) - np.repeat(starts[:-1], counts)
+    pieces = pieces[place_in_word < longest]
     sentences = offsets_of([len(sentence) for sentence in words])
-    return WordPieces(together, offsets_of(np.minimum(counts, longest)), sentences)
+    return WordPieces(pieces, offsets_of(np.minimum(counts, longest)), sentences)
 
 
 @dataclass

@@ -55,7 +55,7 @@ class ClassificationHead(Head):
 
     name = "classification"
     auto_class = AutoModelForSequenceClassification
-    demo_columns = ("text",)
+    text_columns = ("text",)
     architectures = ("ForSequenceClassification",)
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
@@ -103,12 +103,13 @@ class ClassificationHead(Head):
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         """Yield the rows of a table, or the texts of a folder or of plain text files.
 
-        If `path` is a folder, or the model was trained on one, each text file is a row; otherwise each line is.
+        If `path` is a folder, or the model was trained on one, each text file is a row; otherwise each line is. The
+        columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        like = self._names if self.is_new else ()
-        how = self.whole_files, self.given.get("separator"), self.columns_without_header
-        for row in file_texts(path, encoding, like, *how):
+        names = self._names if self.is_new else ()
+        separator = self.given.get("separator")
+        for row in file_texts(path, encoding, names, self.whole_files, separator, self.columns_without_header):
             if self.is_new and not self._names:
                 self._names = tuple(row.values)
                 if row.line == 1 and kind_of(path) in (".csv", ".tsv", ".txt", ""):  # else its header is there
@@ -116,11 +117,12 @@ class ClassificationHead(Head):
             yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
+        """Return texts and labels; the first rows decide the columns and the problem type for all later ones."""
         named = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
         texts = labelled_rows(list(rows), named, labels, separator, self.problem_type)
         self.columns_read = self.columns_read or texts.columns
-        self.demo_columns = tuple(filter(None, (self.columns_read.text, self.columns_read.pair)))
+        self.text_columns = tuple(filter(None, (self.columns_read.text, self.columns_read.pair)))
         if self.problem_type is None and texts.labels is not None:
             several = any(isinstance(label, tuple) for label in texts.labels)
             self.problem_type = MULTIPLE if several else CLASSES
@@ -132,17 +134,16 @@ class ClassificationHead(Head):
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the named columns, else the training's if the row has them, else none: usual names decide."""
+        """Return the columns that options name, else the training's if the row has them; None: usual names decide."""
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
-        flags = self.option("label_columns", ())
         trained = self.trained
         if text is None and trained.get("text_column") in row.values:
             text, pair = trained["text_column"], pair or trained.get("text_pair_column")
         if label is None and trained.get("label_column") in row.values:
             label = trained["label_column"]
 
-        columns = Columns(text, pair, label, labels=tuple(flags))
-        if pair is None and "text_pair_column" in trained:
+        columns = Columns(text, pair, label, labels=tuple(self.option("label_columns", ())))
+        if pair is None and "text_pair_column" in trained:  # whether there is a second text is as in the training
             columns = find_columns(row, columns, labels)
             is_pair = trained["text_pair_column"] is not None
             if is_pair and columns.pair is None:
@@ -151,6 +152,7 @@ class ClassificationHead(Head):
         return columns
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
+        """Check the labels of all parts; a new head without class names takes them from the training rows."""
         if self.regression:
             for rows in parts.values():
                 if rows.labels is not None:
@@ -167,7 +169,7 @@ class ClassificationHead(Head):
             rows.check_labels(self.labels)
 
     def describe_rows(self, rows: LabelledTexts) -> str:
-        return rows.line(self.problem_type)
+        return rows.describe(self.problem_type)
 
     def targets(self, rows: LabelledTexts) -> np.ndarray:
         """Return (N,) class ids or numbers, or (N, C) 0 and 1 where a row may have several labels."""
@@ -193,21 +195,21 @@ class ClassificationHead(Head):
         self.label_scale = trained_on.get("label_scale") and tuple(trained_on["label_scale"])
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
-        """Train on standardized numbers: numbers of 10 to 98 are too far from the outputs of a new layer."""
+        """Standardize the labels of a regression: numbers of 10 to 98 are too far from the outputs of a new layer."""
         if self.regression and network is None:
             logger.info("! labels are not standardized under DeepSpeed and FSDP: large numbers are learned slowly")
         elif self.regression:
             numbers = np.array(features["labels"], np.float64)
             mean, deviation = float(numbers.mean()), float(numbers.std()) or 1.0
-            self._rescale(network, (mean, deviation), keeps_weights=new_head)
+            self._set_label_scale(network, (mean, deviation), keeps_weights=new_head)
             logger.info(f"training on standardized labels: mean {mean:.4g}, deviation {deviation:.4g}")
 
     def end_training(self, network: Any) -> None:
         if self.regression:
-            self._rescale(network, None)
+            self._set_label_scale(network, None)
 
-    def _rescale(self, network: Any, scale: tuple[float, float] | None, keeps_weights: bool = False) -> None:
-        """Set `label_scale`; the last layer then predicts the same numbers as before, unless its weights are kept."""
+    def _set_label_scale(self, network: Any, scale: tuple[float, float] | None, keeps_weights: bool = False) -> None:
+        """Set `label_scale` and rescale the last layer, which predicts the same numbers as before (but a new one)."""
         last = getattr(network, "classifier", None)
         if not isinstance(last, nn.Linear):  # of a head of one's own
             return
@@ -242,16 +244,21 @@ class ClassificationHead(Head):
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
         """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
         assert isinstance(kept, np.ndarray)
-        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
-            logger.info(line)
-            self.typical = {}  # once
+        self._warn_of_drift(encoded)
         outputs = average_windows(kept, encoded.row_of_feature)
         if self.label_scale is None:
             return outputs
         mean, deviation = self.label_scale
         return outputs * deviation + mean
 
+    def _warn_of_drift(self, encoded: EncodedTexts) -> None:
+        """Log once if the rows that a finished model predicts differ from its training rows."""
+        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
+            logger.info(line)
+            self.typical = {}
+
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
+        """Return `score` of a regression, `labels` and `scores` of several labels, else `label` and `score`."""
         if self.regression:
             return [{"score": float(value)} for value in predictions[:, 0]]
         if self.several_labels:
@@ -302,11 +309,11 @@ class ClassificationHead(Head):
         return "multilabel" if self.several_labels else None
 
     def mean_loss(self, rows: LabelledTexts, predictions: np.ndarray, losses: np.ndarray) -> float:
+        """Return the mean over rows: a mean over their windows would weight long texts more."""
         if self.regression:  # in the units of the labels
             return float(np.mean((predictions[:, 0] - self.targets(rows)) ** 2))
         if len(predictions) == len(losses):
             return super().mean_loss(rows, predictions, losses)
-        # A mean over windows would weight long texts more
         labels, logits = torch.from_numpy(self.targets(rows)), torch.from_numpy(predictions)
         losses = losses_and_counts(self, {"labels": labels}, {"logits": logits}).double().numpy()
         return super().mean_loss(rows, predictions, losses)
@@ -317,7 +324,7 @@ class ClassificationHead(Head):
         report = label_report if self.several_labels else confusion
         return report(self.targets(rows), self.chosen(predictions), self.labels)
 
-    def demo_texts(self, rows: LabelledTexts, number: int) -> list[str]:
+    def texts_of_row(self, rows: LabelledTexts, number: int) -> list[str]:
         return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]
 
     def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: np.ndarray) -> str:
@@ -334,6 +341,7 @@ class ClassificationHead(Head):
     # ---- what the configuration records
 
     def record(self) -> dict[str, Any]:
+        """Return the threshold, and the columns and options with which later rows are read, for config.json."""
         columns = self.columns_read or Columns()
         options: dict[str, Any] = {
             "head": self.name,
@@ -350,13 +358,13 @@ class ClassificationHead(Head):
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
 
     def restore(self, config: Any) -> None:
-        kind = config.problem_type or (REGRESSION if config.num_labels == 1 else CLASSES)
-        self.problem_type = kind
+        """Set what `record` and the stock class wrote into the configuration of a finished model."""
+        self.problem_type = config.problem_type or (REGRESSION if config.num_labels == 1 else CLASSES)
         if self.regression:
             self.labels = ()
         self.threshold = getattr(config, "decision_threshold", None)
         columns = (self.trained.get("text_column") or "text", self.trained.get("text_pair_column"))
-        self.demo_columns = tuple(filter(None, columns))
+        self.text_columns = tuple(filter(None, columns))
         self.whole_files = bool(self.trained.get("whole_files"))
         self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
         self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}

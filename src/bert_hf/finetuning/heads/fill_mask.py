@@ -24,7 +24,7 @@ class FillMaskHead(Head):
 
     name = "fill_mask"
     auto_class = AutoModelForMaskedLM
-    demo_columns = ("text",)
+    text_columns = ("text",)
     architectures = ("ForMaskedLM", "ForPreTraining")
     new_layers = ()
     pipeline_tag = "fill-mask"

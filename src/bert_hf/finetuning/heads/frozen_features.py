@@ -132,7 +132,7 @@ def word_features(
     pad = cast(int, tokenizer.pad_token_id)
     features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
 
-    def compute(batch: list[int]) -> list[None]:
+    def compute(batch: list[int]) -> list[None]:  # writes into `features`: windows and words are in different orders
         outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
         batch_words = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
@@ -165,13 +165,14 @@ class FrozenFeaturesHead(TokenClassificationHead):
         super().__init__(tokenizer, given, config)
         self._states: dict[int, Tensor] = {}  # of the words of each `encode`, see `word_features`
 
-    def take_layers(self, config: Any) -> str:
+    def adopt_layers(self, config: Any) -> str:
         return "a BiLSTM is always trained from the beginning"
 
     def attach(self, network: Any) -> None:
         self.tagger = network
 
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
+        """Compute the hidden states of all words; a feature is a range of them, and the labels of a sentence."""
         pieces, windows = self.windows(rows)
         number = len(self._states)
         self._states[number] = word_features(self.tagger, self.tokenizer, pieces, windows)

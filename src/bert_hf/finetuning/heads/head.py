@@ -67,7 +67,7 @@ class Head(ABC):
     option_names: ClassVar[tuple[str, ...]] = ()  # options that decide how rows become features; they are recorded
     own_metric: ClassVar[str]  # class in `metrics/evaluated.py`
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `losses` and `keep` read
-    demo_columns: tuple[str, ...] = ()  # of a row, whose texts the demo asks for
+    text_columns: tuple[str, ...] = ()  # of a row, for which the demo has text boxes
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase | None, given: Mapping[str, Any] | None = None, config: Any = None
@@ -98,10 +98,10 @@ class Head(ABC):
 
     # ---- the head that a checkpoint has
 
-    def take_layers(self, config: Any) -> str:
-        """Return why the layers of a checkpoint's head cannot be used for these rows; "" where they can be.
+    def adopt_layers(self, config: Any) -> str:
+        """Return why the layers of a checkpoint's head cannot be trained further on these rows; "" where they can be.
 
-        Classes of the same names as the checkpoint's take its order.
+        Then `labels` become the checkpoint's: the same names, in its order.
         """
         if not self.suits(config.to_dict()):
             return f"the checkpoint has no layers for {self.name.replace('_', ' ')}"
@@ -259,9 +259,9 @@ class Head(ABC):
         """Return a table of the classes for the console; "" if there is none."""
         return ""
 
-    def demo_texts(self, rows: Rows, number: int) -> list[str]:
-        """Return the texts of a row, one for each of `demo_columns`; a list as lines."""
-        values = [getattr(rows[number], column) for column in self.demo_columns]
+    def texts_of_row(self, rows: Rows, number: int) -> list[str]:
+        """Return the texts of a row, one for each of `text_columns`; a list as lines."""
+        values = [getattr(rows[number], column) for column in self.text_columns]
         return [value if isinstance(value, str) else "\n".join(value) for value in values]
 
     def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
@@ -320,7 +320,7 @@ def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray
     return {**{name: float(value) for name, value in metrics.items()}, "loss": loss}
 
 
-def compute_further(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
+def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
     """Return the numbers that further metrics of the `evaluate` library give, by name.
 
     Of more than two classes a metric that can average takes the macro average.

@@ -34,7 +34,7 @@ class MultipleChoiceHead(Head):
     pipeline_tag = "multiple-choice"
     own_metric = "MultipleChoice"
     extra_columns = ("choices",)
-    demo_columns = ("context", "question", "choices")
+    text_columns = ("context", "question", "choices")
 
     # ---- rows
 
@@ -84,7 +84,7 @@ class MultipleChoiceHead(Head):
         losses = cross_entropies(logits, labels)
         if not label_smoothing:
             return losses
-        # Spread over the choices that a row has: the logits of the others are -inf
+        # Not by `cross_entropies`: the target is spread over the choices that a row has, other logits are -inf
         logs = logits.log_softmax(-1).masked_fill(logits == -torch.inf, 0.0)
         even = (-logs.sum(-1) / inputs["choices"]).masked_fill(labels == IGNORE_INDEX, 0.0)
         return (1 - label_smoothing) * losses + label_smoothing * even

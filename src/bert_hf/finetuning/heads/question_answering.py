@@ -9,7 +9,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
-from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, decode
+from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, merge_windows
 from bert_hf.finetuning.features.context_windows import Windows, make_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
 from bert_hf.finetuning.heads.pictures import bars, marked
@@ -32,7 +32,7 @@ class QuestionAnsweringHead(Head):
     pipeline_tag = "question-answering"
     own_metric = "QuestionAnswering"
     extra_columns = ("ranges",)
-    demo_columns = ("question", "context")
+    text_columns = ("question", "context")
     option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
 
     @property
@@ -86,7 +86,7 @@ class QuestionAnsweringHead(Head):
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""
-        return list(decode(encoded, kept, self.n_best))
+        return list(merge_windows(encoded, kept, self.n_best))
 
     def added_columns(self, rows: list[Question], predictions: list[Prediction]) -> list[dict[str, Any]]:
         added = []
@@ -113,6 +113,7 @@ class QuestionAnsweringHead(Head):
         return ("best_f1", "best_exact", *both) if with_best else both
 
     def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:
+        """Return predictions and references in the form of the `squad_v2` metric, answers chosen by the threshold."""
         threshold = self.threshold
         if threshold is None and not self.is_new and not self.trained and not all(each.answers for each in rows):
             threshold = 0.0  # as the stock examples, which do not record theirs

@@ -51,7 +51,7 @@ class TokenClassificationHead(Head):
 
     name = "token_classification"
     auto_class: Any = AutoModelForTokenClassification
-    demo_columns = ("text",)
+    text_columns = ("text",)
     architectures = ("ForTokenClassification",)
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
@@ -85,6 +85,7 @@ class TokenClassificationHead(Head):
     # ---- features
 
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
+        """Return a feature for each window of the sentences, and the feature and position of each word."""
         pieces, windows = self.windows(rows)
         template = InputTemplate(self.tokenizer)
         feature = windows.window_of_word
@@ -148,18 +149,19 @@ class TokenClassificationHead(Head):
                 added[-1] |= {"entities": own}
         return added
 
-    def demo_texts(self, rows: TaggedSentences, number: int) -> list[str]:
+    def texts_of_row(self, rows: TaggedSentences, number: int) -> list[str]:
         return [" ".join(rows.words[number])]
 
     def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
         """Return the text with its entities marked, or each word where labels are not of entities."""
         [labels], [spans] = predictions, rows.spans
-        found: Any = [(label, number, number) for number, label in enumerate(labels)]
-        kinds = set(self.labels)
-        if self.labels_entities:
-            found = entities(labels)
-            kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
-        return marked(texts["text"], [(spans[first][0], spans[last][1], kind) for kind, first, last in found], kinds)
+        if not self.labels_entities:
+            return marked(
+                texts["text"], [(*span, label) for span, label in zip(spans, labels, strict=True)], self.labels
+            )
+        kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
+        parts = [(spans[first][0], spans[last][1], kind) for kind, first, last in entities(labels)]
+        return marked(texts["text"], parts, kinds)
 
     # ---- metrics
 

@@ -129,10 +129,10 @@ class Counts(NamedTuple):
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
     """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
     counts: dict[str, list[int]] = {}
-    for sides in zip(gold, predicted, strict=True):
-        right, guessed = (set(entities(tags)) for tags in sides)
-        for column, several in enumerate((right, guessed, right & guessed)):
-            for entity in several:
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        right, guessed = set(entities(gold_tags)), set(entities(predicted_tags))
+        for column, counted in enumerate((right, guessed, right & guessed)):  # in the order of `Counts`
+            for entity in counted:
                 counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
     return {kind: Counts(*counts[kind]) for kind in sorted(counts)}
 

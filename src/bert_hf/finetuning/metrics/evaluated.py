@@ -125,11 +125,11 @@ class MultipleChoice(_Metric):
 # ---- further metrics
 
 
-def load_metrics(names: Sequence[Any], config: str | None = None) -> list[Any]:
+def load_metrics(names: Sequence[str | evaluate.Metric], config: str | None = None) -> list[evaluate.Metric]:
     """Return metrics by their names: a local folder or script, or an id of the Hub; its code runs here.
 
     Args:
-        names: names, or metrics, which stay as they are.
+        names: names, or metrics of one's own, which need no loading.
         config: configuration of the metrics that have one of this name, such as `multilabel`.
     """
     metrics = []

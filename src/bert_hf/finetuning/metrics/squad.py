@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError
-from bert_hf.finetuning.rows.questions import question_rows, read_by_id, text_and_start
+from bert_hf.finetuning.rows.questions import answers_with_starts, question_rows, read_by_id
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -82,7 +82,8 @@ def official_metrics(
 
     scores = dict(raw)
     if odds is not None:  # above the threshold "" counts as predicted, which is correct if there is no answer
-        scores |= {name: (right := float(not gold[name]), right) for name in predicted if odds[name] > threshold}
+        unanswered = [name for name in predicted if odds[name] > threshold]
+        scores |= {name: (float(not gold[name]), float(not gold[name])) for name in unanswered}
 
     metrics = _means(scores, list(gold))
     for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
@@ -145,18 +146,18 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
         name = str(row.values.get("id"))
         if row.values.get("id") is None or name in gold:
             raise row.error(f"question {name}: the id is missing or occurs again", "give each question an id")
-        gold[name] = [text for text, _ in text_and_start(row)]
+        gold[name] = [text for text, _ in answers_with_starts(row)]
     if not gold:
         raise InputError("contains no questions", where=data, remedy="give SQuAD's JSON, or rows of it")
     texts = read_by_id(predictions, str)
-    chances = None if odds is None else read_by_id(odds, float, int)
+    odds_by_id = None if odds is None else read_by_id(odds, float, int)
 
     if missing := [name for name in gold if name not in texts]:
         count = f"{len(missing):,} of {len(gold):,} questions have no prediction and count 0"
         print(f"warning: {predictions}: {count}: {shorten_list(missing)}", file=sys.stderr, flush=True)
     for name in gold:
-        if chances is not None and name in texts and name not in chances:
+        if odds_by_id is not None and name in texts and name not in odds_by_id:
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {name} is missing", where=odds, remedy=remedy)
 
-    return official_metrics(gold, texts, chances, threshold)
+    return official_metrics(gold, texts, odds_by_id, threshold)

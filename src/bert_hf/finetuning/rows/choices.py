@@ -62,7 +62,7 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
         if name not in choices:
             name = name.removesuffix(".0")  # as pandas writes numbers beside an empty cell
         may_be_text = column in _KEYED and not isinstance(values[column], int)
-        label = _number(name, keys, choices, may_be_text)
+        label = _choice_index(name, keys, choices, may_be_text)
         if label is None:
             what = f"label {values[column]!r} is not one of the {len(choices)} choices"
             raise row.error(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")
@@ -77,7 +77,11 @@ def _first_filled(values: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tuple[list[str], list]:
-    """Return the keys by which labels name the choices, if there are any, and the choices of a row, unchecked."""
+    """Return the keys by which labels name the choices, if there are any, and the choices of a row, unchecked.
+
+    Args:
+        numbers_are_keys: labels name numbered columns: "2" is `option2`.
+    """
     for name in _CHOICES:
         choices = parsed_cell(values.get(name))
         if isinstance(choices, dict) and isinstance(choices.get("text"), list):
@@ -98,8 +102,8 @@ def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tupl
     return keys if numbers_are_keys else [], [choices[key] for key in keys]
 
 
-def _number(label: str, keys: list[str], choices: list[str], may_be_text: bool) -> int | None:
-    """Return the number of the choice that a label names, from 0; None: it names none.
+def _choice_index(label: str, keys: list[str], choices: list[str], may_be_text: bool) -> int | None:
+    """Return the index of the choice that a label names: by key, number from 0, text or letter; None: it names none.
 
     Args:
         may_be_text: of choices that are numbers, a label names the one with its text.

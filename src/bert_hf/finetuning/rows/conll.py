@@ -63,8 +63,9 @@ def find_layout(
     if any(line and not line.startswith("#") for line in lines):  # else each sentence is the word #
         lines = [line for line in lines if not line.startswith("#")]
     filled = list(filter(None, lines))
-    tabs = 2 * sum("\t" in line for line in filled) > len(filled)
+    tabs = 2 * sum("\t" in line for line in filled) > len(filled)  # in most lines
 
+    # Lines with another number of columns are reported later, with their number
     rows = [_fields(line, tabs) if line else [] for line in lines]
     width = Counter(map(len, filter(None, rows))).most_common(1)[0][0] if filled else 0
     rows = [row for row in rows if not row or (len(row) == width and not _NO_WORD.fullmatch(row[0]))]
@@ -73,15 +74,14 @@ def find_layout(
         return None
 
     in_order = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
-    at_number = next((number for number, column in enumerate(in_order) if _numbers_words(column)), -1)
+    at_number = next((number for number, column in enumerate(in_order) if _is_numbering(column)), -1)
     at_word, at_label = _given_column(word, width, path, "text"), _given_column(label, width, path, "label")
     free = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
     if at_label is None:
-        at_label = _label_column(free, width) if len(free) > (at_word is None) else -1
+        has_labels = len(free) > (1 if at_word is None else 0)  # one of the columns holds the words
+        at_label = _label_column(free, width) if has_labels else -1
     if at_word is None:
-        texts = [number for number, column in free.items() if not all(map(str.isdecimal, column))]  # not offsets
-        values = {number: len(set(columns[number])) for number in texts if number != at_label}
-        at_word = next((number for number, own in values.items() if 5 * own > max(values.values())), 0)
+        at_word = _word_column({number: column for number, column in free.items() if number != at_label})
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
     return Layout(tabs, width, at_number, at_word, at_label, labels)
 
@@ -102,8 +102,8 @@ def _given_column(number: str | None, width: int, path: str, name: str) -> int |
     return int(number) - 1
 
 
-def _numbers_words(column: Sequence[str]) -> bool:
-    """Return whether the values are 0, 1, 2, … or 1, 2, 3, … in each sentence; "" separates sentences.
+def _is_numbering(column: Sequence[str]) -> bool:
+    """Return whether a column numbers the words: 0, 1, 2, … or 1, 2, 3, … in each sentence; "" separates sentences.
 
     The numbers may go on in the next sentence, a sentence may begin without a blank line before it, and a few
     numbers may be missing or damaged.
@@ -117,8 +117,17 @@ def _numbers_words(column: Sequence[str]) -> bool:
     return steps > 10 * others
 
 
+def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
+    """Return the first column with a fifth or more of the distinct values that the most varied one has."""
+    texts = {
+        number: column for number, column in columns.items() if not all(map(str.isdecimal, column))
+    }  # not offsets
+    distinct = {number: len(set(column)) for number, column in texts.items()}
+    return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
+
+
 def _label_column(columns: Mapping[int, Sequence[str]], width: int) -> int:
-    """Return the column of the labels, of several."""
+    """Return the column of the labels by the rules above: of entities, else of tags, else the last one that varies."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
     kinds = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
     with_entities = [number for number in tagged if kinds[number]]
@@ -166,11 +175,11 @@ def _words(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | N
             begins = True
             yield None
         elif not (begins and _is_comment(line, fields, layout)):
-            _check(layout, fields, path, number)
+            _check_fields(layout, fields, path, number)
             position = fields[layout.number] if layout.number >= 0 else ""
             if _NO_WORD.fullmatch(position):
                 continue
-            if position and int(position) <= number_before:
+            if position and int(position) <= number_before:  # the numbering starts anew
                 yield None
             number_before = int(position or 0)
             begins = False
@@ -185,14 +194,14 @@ def _is_comment(line: str, fields: list[str], layout: Layout) -> bool:
     return label is None or (layout.label >= 0 and not is_tag(label) and label not in layout.values)
 
 
-def _check(layout: Layout, fields: list[str], path: str, number: int) -> None:
-    """Check that the fields of a line are those of the file."""
-    what = ""
+def _check_fields(layout: Layout, fields: list[str], path: str, line: int) -> None:
+    """Check that a line has the columns of the file, and that none of those that are read is blank."""
     if len(fields) != layout.width:
         what = f"{len(fields)} columns instead of {layout.width}"
     elif layout.number >= 0 and not re.fullmatch(f"[0-9]+|{_NO_WORD.pattern}", fields[layout.number]):
         what = f"{fields[layout.number]!r} in the column that numbers the words"
     elif not fields[layout.word] or (layout.label >= 0 and not fields[layout.label]):
         what = f"the {'label' if fields[layout.word] else 'word'} is blank"
-    if what:
-        raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
+    else:
+        return
+    raise InputError(what, where=path, line=line, remedy="fix the line; a blank line ends a sentence")

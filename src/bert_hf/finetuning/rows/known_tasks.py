@@ -1,4 +1,4 @@
-"""Table of known tasks (GLUE, SMS spam): their data, columns, labels, metric and submission files.
+"""Table of known tasks (GLUE, SMS spam): their data, columns, labels and their order, metric and submission files.
 
 A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
 `train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
@@ -114,10 +114,10 @@ _POSITIVE_NAMES = (  # of two labels, without a task
 
 
 def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[str, ...]:
-    """Return the label names by id: the task's order, else sorted, with the positive one of two last.
+    """Return the label names by id: in the order of a known task, else sorted, with the positive one of two last.
 
     Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2. Of two
-    other names the rare one is positive, if it has less than a third of the rows.
+    other names the rare one is positive, if it has less than a third of the rows (`counts`: rows of each label).
     """
     if task is not None and counts.keys() <= set(TASKS[task].labels):
         return TASKS[task].labels

@@ -1,12 +1,11 @@
 """Reads labelled texts or text pairs from tables, folders and the Hub.
 
     rows = labelled_rows(list(file_texts("comments.csv")), Columns())
-    print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
+    print(rows.describe())  # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
 
 A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
 """
 
-import functools
 import math
 import re
 from collections import Counter
@@ -44,7 +43,7 @@ _TABLES = tuple(set(KINDS) - {".txt", ".tsv"})
 _THOUSANDS = re.compile("[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # as in 1,234, which is 1.234 where commas are decimal
 _MISSING = ("nan", "na", "n/a", "#n/a", "none", "null", "\\n", "-")  # labels that may say that there is none
 _OTHER_LABELS = ("sentiment", "stance", "rating", "stars", "score", "polarity", "emotion", "intent")  # unlike `type`
-_MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows of each
+_MOST_COUNTED = 10  # classes, up to which `LabelledTexts.describe` counts the rows of each
 
 
 class Columns(NamedTuple):
@@ -85,7 +84,10 @@ class LabelledTexts:
         return replace(self, **taken)
 
     def with_names(self, names: Sequence[str]) -> "LabelledTexts":
-        """Return the rows with the names of labels that are numbers: "spam" for "1" of ("ham", "spam")."""
+        """Return the rows with the names of labels that are ids: "spam" for "1" of ("ham", "spam").
+
+        Names that are numbers themselves are no names of ids: rows stay as they are.
+        """
         if self.labels is None or any(as_number(name) is not None for name in names):
             return self
         by_number = {str(number): name for number, name in enumerate(names)}
@@ -109,7 +111,7 @@ class LabelledTexts:
         return self.labels
 
     def check_classes(self, may_be_numbers: bool) -> None:
-        """Check that there are two or more classes; unless they may be, that they are not measured numbers."""
+        """Check that there are two or more classes, which are not measured numbers (unless `may_be_numbers`)."""
         labels = {name for label in self.class_names() for name in names_of(label)}
         if any(isinstance(label, tuple) for label in self.class_names()):
             if not labels:
@@ -117,7 +119,15 @@ class LabelledTexts:
             return
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
+        self._log_doubtful_classes(labels)
 
+        numbers = [number for number in map(as_number, labels) if number is not None]
+        measured = len(numbers) > 0.9 * len(labels) and any(number != round(number) for number in numbers)
+        if not may_be_numbers and measured:
+            remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
+            raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
+
+    def _log_doubtful_classes(self, labels: set[str]) -> None:
         similar: dict[str, str] = {}
         for row, label in enumerate(self.class_names()):
             other = similar.setdefault(label.casefold(), label)
@@ -132,12 +142,6 @@ class LabelledTexts:
             )
         if len(self) >= _MOST_COUNTED and len(labels) > len(self) / 2:
             logger.info(f"! {len(labels):,} classes of {len(self):,} rows: is {self.columns.label!r} the label?")
-
-        numbers = [number for number in map(as_number, labels) if number is not None]
-        measured = len(numbers) > 0.9 * len(labels) and any(number != round(number) for number in numbers)
-        if not may_be_numbers and measured:
-            remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
-            raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
     def check_labels(self, names: Sequence[str]) -> None:
         """Check that each label is one of these."""
@@ -155,6 +159,11 @@ class LabelledTexts:
             what = f"label {self.class_names()[row]!r} is not a number"
             where, line = self.places[row]
             raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
+        self._check_decimal_marks()
+        return np.array(numbers, np.float64)
+
+    def _check_decimal_marks(self) -> None:
+        """Check that a comma or point is a decimal mark in all labels: 1,234 and 1.5 cannot both be."""
         commas = [label for label in self.class_names() if "," in str(label)]
         points = [str(label) for label in self.class_names() if "." in str(label)]
         points = [label for label in points if _THOUSANDS.fullmatch(label.replace(".", ","))]
@@ -164,7 +173,6 @@ class LabelledTexts:
         if commas and points:
             what = f"labels {commas[0]!r} and {points[0]!r}: the point is decimal, or of thousands"
             raise InputError(what, where=self.file(), remedy="write all numbers with a decimal point")
-        return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:
         """Return (N,) class ids, where `names` are the classes by id; without names the numbers of a regression.
@@ -185,7 +193,7 @@ class LabelledTexts:
         """Return the first source file, for error messages."""
         return self.places[0][0]
 
-    def line(self, problem_type: str | None = None) -> str:
+    def describe(self, problem_type: str | None = None) -> str:
         """Return one line about the rows: columns, number, classes or the range of numbers.
 
         text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
@@ -303,25 +311,9 @@ def labelled_rows(
     if labels_are == "needed" and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
-
-    labels: list[Label] | None = None
-    if labels_are == "ignored":
-        pass
-    elif columns.labels:
-        labels = [_flagged_labels(row, columns.labels) for row in rows]
-        cells = (_one_line(row.values[column]) for row in rows for column in columns.labels)
-        labels = None if labels_are == "optional" and not any(cells) else labels
-    elif columns.label is not None:
-        several = problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None
-        read = functools.partial(_several_labels, separator=separator) if several else _label_name
-        labels = [read(row, columns.label) for row in rows]
-        if several and not separator:
-            labels = _flagged_positions([list_cell(row.values.get(columns.label)) for row in rows]) or labels
-        elif not several and all(re.fullmatch(r"-?[0-9]+\.0|", label) for label in labels):
-            labels = [label.removesuffix(".0") for label in labels]  # pandas writes them so beside an empty cell
-        labels = None if labels_are == "optional" and not any(labels) else labels
-        if labels is not None and "" in labels:
-            raise _missing_labels(rows, labels, columns.label)
+    labels = None
+    if labels_are != "ignored":
+        labels = _labels_of_rows(rows, columns, labels_are == "optional", separator, problem_type)
 
     return LabelledTexts(
         texts=_texts(rows, str(columns.text)),
@@ -330,6 +322,31 @@ def labelled_rows(
         pairs=None if columns.pair is None else _texts(rows, columns.pair),
         columns=columns,
     )
+
+
+def _labels_of_rows(
+    rows: list[Row], columns: Columns, optional: bool, separator: str | None, problem_type: str | None
+) -> list[Label] | None:
+    """Return the label of each row, or a tuple of labels; None without a column of labels, or if all are blank."""
+    if columns.labels:
+        cells = (_one_line(row.values[column]) for row in rows for column in columns.labels)
+        return None if optional and not any(cells) else [_marked_columns(row, columns.labels) for row in rows]
+    if columns.label is None:
+        return None
+
+    if problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None:
+        labels: list[Label] = [_several_labels(row, columns.label, separator) for row in rows]
+        if not separator:
+            labels = _multi_hot_labels([list_cell(row.values.get(columns.label)) for row in rows]) or labels
+    else:
+        labels = [_label_name(row, columns.label) for row in rows]
+        if all(re.fullmatch(r"-?[0-9]+\.0|", label) for label in labels):
+            labels = [label.removesuffix(".0") for label in labels]  # pandas writes them so beside an empty cell
+    if optional and not any(labels):
+        return None
+    if "" in labels:
+        raise _missing_labels(rows, labels, columns.label)
+    return labels
 
 
 def _without_files_beside(rows: list[Row]) -> list[Row]:
@@ -355,7 +372,7 @@ def _texts(rows: list[Row], column: str) -> list[str]:
 
 
 def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Columns:
-    """Return the columns of text, second text and label, by the first row."""
+    """Return the columns of text, second text and label, by the first row: as named, else by usual names."""
     needs_label = labels_are == "needed"
     columns = tuple(row.values)
     flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
@@ -366,6 +383,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
             remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
             raise row.header_error(f"no column {name!r}", remedy)
 
+    # Labels; beside a column such as `stars`, one such as `type` need not be the label
     text, pair = named.text, named.pair
     label = named.label or usual_column([name for name in columns if name not in (text, pair)], LABEL_NAMES)
     others = [name for name in columns if name.lower() in _OTHER_LABELS and name not in (text, pair)]
@@ -376,6 +394,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
     if label is None and needs_label and not labels:
         raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
 
+    # Texts, among the other columns
     free = {name: value for name, value in row.values.items() if name not in (label, pair, *labels)}
     by_name = {name.lower(): name for name in free}
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
@@ -419,8 +438,8 @@ def _several_labels(row: Row, column: str, separator: str | None) -> tuple[str, 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
 
 
-def _flagged_positions(cells: list[list | None]) -> list[tuple[str, ...]] | None:
-    """Return the positions of the ones, as names, where each cell is a list of as many zeros and ones; else None.
+def _multi_hot_labels(cells: list[list | None]) -> list[tuple[str, ...]] | None:
+    """Return the positions of the ones, as names, where all cells are multi-hot vectors of one length; else None.
 
     [[0, 1, 1], [1, 0, 0]] → [("1", "2"), ("0",)]
     """
@@ -432,7 +451,7 @@ def _flagged_positions(cells: list[list | None]) -> list[tuple[str, ...]] | None
     return [tuple(str(number) for number, flag in enumerate(row) if flag) for row in flags]
 
 
-def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the columns that hold 1 or true."""
     flags = {column: _FLAGS.get(_one_line(row.values.get(column)).lower()) for column in columns}
     for column, flag in flags.items():
@@ -443,7 +462,7 @@ def _flagged_labels(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def without_empty(rows: LabelledTexts) -> LabelledTexts:
-    """Return the rows that have a text, and both texts of a pair; all of them where they have no labels."""
+    """Return the rows that have a text, and both texts of a pair; unlabelled ones are only counted in the log."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:

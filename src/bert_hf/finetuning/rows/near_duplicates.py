@@ -46,7 +46,7 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
     # These first ones are compared with each other
     compared = np.array([row for row in first.values() if len(words[row]) >= SHINGLE], np.int64)
     signatures = minhash_signatures((keys[row] for row in compared), shingle=SHINGLE, values=_BANDS * _VALUES)
-    linked = _linked(signatures.astype(np.uint16))
+    linked = _similar_texts(signatures.astype(np.uint16))
     representative = np.arange(len(texts))
     representative[compared] = compared[first_of_equal(linked)]
     groups = np.unique(representative[groups], return_inverse=True)[1]
@@ -58,8 +58,11 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(separate_words(_NORMALIZER.normalize_str(text)))
 
 
-def _linked(signatures: np.ndarray) -> np.ndarray:
-    """Return (texts,) a number that similar texts share, directly or through others; by (texts, values) of 16 bits."""
+def _similar_texts(signatures: np.ndarray) -> np.ndarray:
+    """Return (texts,) the number of each text's connected component, by MinHash signatures (texts, values), 16 bits.
+
+    Texts are compared with their neighbours in each band, sorted by its values: most texts are never compared.
+    """
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
         # Sorted by the three values of the band, then by one of the next: 16 bits each, the first the highest
@@ -92,7 +95,7 @@ def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
-    """Merge groups that share a unit, unless that puts most rows into one group."""
+    """Merge groups of near-duplicates that share a unit (a document), unless that puts most rows into one group."""
     names: dict = {}
     numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
 

@@ -92,6 +92,7 @@ def questions_of_rows(
 
 
 def _question(row: Row, answers_are: str) -> Question:
+    """Return the question of a row, checked; see `questions_of_rows`."""
     values = row.values
     texts = [values.get("question"), values.get("context")]
     name = values.get("id", row.line if answers_are == "ignored" else None)
@@ -101,18 +102,18 @@ def _question(row: Row, answers_are: str) -> Question:
     question, context = map(str, texts)
 
     reads_answers = answers_are == "needed" or (answers_are == "optional" and values.get("answers") is not None)
-    pairs = text_and_start(row) if reads_answers else []
+    pairs = answers_with_starts(row) if reads_answers else []
     answers = tuple(_located(text, start, context, row) for text, start in pairs)
     title = str(values.get("title") or "")
     return Question(str(name), question, context, answers, title, row.where, row.line)
 
 
-def text_and_start(row: Row) -> list[tuple[str, int | None]]:
-    """Return the text and the `answer_start` of each answer, from either shape."""
+def answers_with_starts(row: Row) -> list[tuple[str, int | None]]:
+    """Return the text and the `answer_start` of each answer, from either shape (see `questions_of_rows`)."""
     if row.values.get("is_impossible") is True:
         return []
     answers = parsed_cell(row.values.get("answers"))
-    pairs: list[tuple[Any, Any]] = [(None, None)]
+    pairs: list[tuple[Any, Any]] = [(None, None)]  # an invalid one, where neither shape can be read
     try:
         if isinstance(answers, dict):
             texts = answers["text"]

@@ -57,7 +57,7 @@ def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
 # ---- rows held out
 
 
-def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray, parts: int = 2) -> np.ndarray:
+def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray, parts: int = 2) -> np.ndarray:
     """Return (N,) bool, true where a row is held out: `percentage` % of the rows, whole groups, classes in proportion.
 
     A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
@@ -67,6 +67,7 @@ def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
         strata: (N,) class numbers 0, 1, ….
         parts: that will have rows of every class: 3 where the rest will be split again.
     """
+    # As some of several equal folds: 10 % are one of ten, 15 % three of twenty
     share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
     if percentage < 100 / _MAX_FOLDS:
         share = Fraction(1, round(100 / percentage))
@@ -75,7 +76,7 @@ def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
     if count < 2:
         return np.zeros(len(groups), bool)
 
-    fold_of_row = _folds(groups, strata, count, seed)
+    fold_of_row = _assign_folds(groups, strata, count, seed)
     table = np.zeros((count, strata.max() + 1))  # rows of each class in each fold
     np.add.at(table, (fold_of_row, strata), 1)
 
@@ -86,10 +87,10 @@ def held_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
         distances = np.abs(table[chosen].sum(axis=0) + table - target).sum(axis=1)
         distances[chosen] = np.inf
         chosen.append(int(distances.argmin()))
-    return _with_rare_classes(np.isin(fold_of_row, chosen), groups, strata, parts)
+    return _balance_rare_classes(np.isin(fold_of_row, chosen), groups, strata, parts)
 
 
-def _folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
+def _assign_folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
     """Return (N,) the fold of each row, by StratifiedGroupKFold."""
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     bundles = _bundles(groups, strata, state)
@@ -116,8 +117,8 @@ def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomStat
     return bundles
 
 
-def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
-    """Return `held` with every class of `parts` groups or more on both sides, and no row of a rarer class held."""
+def _balance_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
+    """Return `held` with every class of `parts` groups or more on both sides, and no row of a rarer class held out."""
     held = held.copy()
     sizes = np.bincount(groups)
     for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
@@ -149,7 +150,7 @@ def split_rows(
     where: str,
     strata_of: Callable[[Any], np.ndarray],
 ) -> dict[str, Any]:
-    """Return `train` and the parts of these shares of all rows, held out one after the other: see `held_out`.
+    """Return `train` and the parts of these percentages of all rows, held out one after the other (`hold_out`).
 
     `strata_of` gives the strata of the rows that are left.
     """
@@ -157,7 +158,7 @@ def split_rows(
     left = 100.0
     for number, (name, percentage) in enumerate(percentages.items()):
         strata = strata_of(rows)
-        held = held_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
+        held = hold_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
         if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
             what = f"too few rows differ in their words to hold out {percentage:.3g} %"
             raise InputError(what, where=where, remedy="give more rows, or --validation_file and --test_file")
@@ -169,7 +170,7 @@ def split_rows(
     return {"train": rows, **{name: parts[name] for name in reversed(percentages)}}
 
 
-def folds(
+def cross_validation_folds(
     rows: LabelledTexts,
     groups: np.ndarray,
     count: int,
@@ -189,13 +190,13 @@ def folds(
             what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
             raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
 
-    fold_of_row = _folds(groups, strata, count, seed)
+    fold_of_row = _assign_folds(groups, strata, count, seed)
     share = validation_percentage / (1 - 1 / count)
     made = []
     for fold in range(count):
         rest, test = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
         own_groups = np.unique(groups[rest], return_inverse=True)[1]
-        validation = held_out(own_groups, share, seed + fold, strata[rest])
+        validation = hold_out(own_groups, share, seed + fold, strata[rest])
         parts = {"train": rest[~validation], "validation": rest[validation], "test": test}
         made.append({name: rows.take(numbers) for name, numbers in parts.items()})
     return made
@@ -205,11 +206,11 @@ def folds(
 
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
-    """Return the rows that are to be split."""
+    """Return the rows that are to be split; labels that cannot be trained on are an error here already."""
     head = ClassificationHead(None, vars(split_args))
     rows = head.read(list(rows_of_files(head, split_args.train_file or [], split_args.encoding)))
     if split_args.problem_type == REGRESSION:
-        rows.numbers()
+        rows.numbers()  # raises if one is not a number
     else:
         rows.check_classes(split_args.problem_type is not None)
     return rows
@@ -222,11 +223,11 @@ def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> I
 
 
 def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
-    """Return `train`, `validation` and `test` of each fold, or of the one split; `groups` (N,): near-duplicates."""
+    """Return the parts of each fold, or of the one split, as the options say; `groups` (N,): near-duplicates."""
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:
-        return folds(rows, groups, split_args.folds, seed, validation, regression)
+        return cross_validation_folds(rows, groups, split_args.folds, seed, validation, regression)
     percentages = {"test": split_args.test_split_percentage, "validation": validation}
     strata_of = functools.partial(row_strata, regression=regression)
     return [split_rows(rows, groups, percentages, seed, rows.file(), strata_of)]

@@ -103,13 +103,14 @@ def read_tagged_file(
     kind = kind_of(path)
     if kind in _TABLES or (kind not in _CONLL and _has_header(path, encoding)):
         rows = read_rows(path, encoding, separator=separator)
-        yield from _sentences(rows, word_column, label_column)
+        yield from _sentences_of_table(rows, word_column, label_column)
         return
     layout = find_layout(path, encoding, word_column, label_column)
     if layout is None:
         return
     known = len(layout.values & set(labels))
-    if not labels or kind in _CONLL or (known and 2 * known >= len(layout.values)):
+    has_known_labels = known > 0 and 2 * known >= len(layout.values)
+    if not labels or kind in _CONLL or has_known_labels:
         yield from read_conll(path, layout, encoding)
     elif kind == ".tsv":
         yield from read_rows(path, encoding, separator=separator)
@@ -134,8 +135,8 @@ def _has_word_per_line(path: str, encoding: str | None) -> bool:
     return max(words, default=0) == 1 and (blank > 1 or any(ends == ["."] for ends in first))
 
 
-def _sentences(rows: Iterator[Row], word_column: str | None, label_column: str | None) -> Iterator[Row]:
-    """Yield rows as they are; of a table with a row for each word a row of `tokens` and `tags` for each sentence.
+def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_column: str | None) -> Iterator[Row]:
+    """Yield the rows of a table; if each is a word, a row of `tokens` and `tags` for each sentence.
 
     A sentence begins where the number or the name of the sentence changes (an empty cell repeats the last one), and
     after an empty line or an empty word.
@@ -181,7 +182,7 @@ def tagged_sentences(
     text_column: str | None = None,
     label_column: str | None = None,
 ) -> TaggedSentences:
-    """Return the sentences of rows; of labelled ones those that have words, and how many have none is logged.
+    """Return the sentences of rows; labelled ones without words are left out, which is logged.
 
     Args:
         split: cuts a text into words, and gives their begin and end in characters.
@@ -189,16 +190,7 @@ def tagged_sentences(
     """
     sentences = TaggedSentences(tags=[] if labelled else None)
     rows = without_rejected(list(rows)) if labelled else rows
-    if rows[0].document is not None:  # the columns of the file were chosen where it was read
-        text_column = label_column = None
-    word_column = text_column or _usual(_without_objects(rows[0]), (*WORD_COLUMNS, *TEXT_COLUMNS))
-    tag_column = label_column or _usual(rows[0], TAG_COLUMNS)
-    for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
-        if name not in rows[0].values and (labelled or (name and option == "text")):
-            near = did_you_mean(name or usual[0], rows[0].values)
-            remedy = f"{near}pass --{option}_column, one of: {', '.join(rows[0].values)}"
-            raise rows[0].header_error(f"no column {name or usual[0]!r}", remedy)
-    word_column = word_column or choose_column(rows[0])
+    word_column, tag_column = _word_and_tag_column(rows[0], labelled, text_column, label_column)
     document_column = _usual(rows[0], DOCUMENT_COLUMNS)
 
     numbers = itertools.count()
@@ -233,6 +225,22 @@ def tagged_sentences(
     return sentences
 
 
+def _word_and_tag_column(
+    row: Row, labelled: bool, text_column: str | None, label_column: str | None
+) -> tuple[str, str]:
+    """Return the columns of words (or a text) and of tags, by the first row; only labelled rows need tags."""
+    if row.document is not None:  # the columns of the file were chosen where it was read
+        text_column = label_column = None
+    word_column = text_column or _usual(_without_objects(row), (*WORD_COLUMNS, *TEXT_COLUMNS))
+    tag_column = label_column or _usual(row, TAG_COLUMNS)
+    for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
+        if name not in row.values and (labelled or (name and option == "text")):
+            near = did_you_mean(name or usual[0], row.values)
+            remedy = f"{near}pass --{option}_column, one of: {', '.join(row.values)}"
+            raise row.header_error(f"no column {name or usual[0]!r}", remedy)
+    return word_column or choose_column(row), tag_column
+
+
 def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
     """Turn IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
     if is_iob1(tags for rows in parts.values() for tags in rows.tags or ()):
@@ -242,10 +250,11 @@ def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
 
 
 def _check_tags(sentences: TaggedSentences) -> None:
-    """Check that all labels are of entities with prefixes, all without prefixes, or parts of speech."""
+    """Check that labels are classes of words, either all with the prefixes of entities or all without."""
     values = {tag for tags in sentences.tags or () for tag in tags}
     prefixed = any(is_tag(value) for value in values - {OUTSIDE})
     words = sum(map(len, sentences.words))
+    # More are words or numbers of another column
     if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
         what = f"{len(values):,} different labels of {words:,} words"
         raise InputError(what, where=sentences.places[0][0], remedy="check the file, or pass --label_column")
@@ -271,7 +280,7 @@ def _without_objects(row: Row) -> Row:
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
-    """Return the words of a row, and their characters where they are cut out of a text."""
+    """Return the words of a row, and the begin and end of each where they are cut out of a text, else []."""
     value = row.values.get(column)
     is_line = row.values.keys() == {"text"} and isinstance(value, str)  # of a text, such as "[12]"
     words = None if is_line else list_cell(value)
@@ -327,7 +336,7 @@ def _tags_of_spans(
 
 
 def _entity(row: Row, column: str, span: Any) -> tuple[int, int, str]:
-    """Return begin, end and label of an entity."""
+    """Return (begin, end, label) of an entity: [0, 4, "PER"], or an object; "start_offset" is "start", too."""
     parts = span if isinstance(span, list | tuple) else ()
     if isinstance(span, dict):
         parts = [span.get(name, span.get(f"{name}_offset")) for name in ("start", "end", "label")]

@@ -1,10 +1,10 @@
-"""Classification of texts and of pairs of texts, with one label or several, and regression."""
+"""Task of text classification and regression: known data sets, calibration, thresholds, baselines, error analysis."""
 
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,8 +35,13 @@ from bert_hf.training.publishing.curves import draw_confusion
 _LEAST_DEVIATION = 0.02  # of predicted numbers, as a share of the labels' deviation; below it they are constant
 
 
-# Rows, (N, C) probabilities, (N,) predicted classes and (N,) classes
-Judged = tuple[LabelledTexts, np.ndarray, np.ndarray, np.ndarray]
+class PredictedRows(NamedTuple):
+    """Labelled rows of a part with their predictions."""
+
+    rows: LabelledTexts
+    probabilities: np.ndarray  # (N, C)
+    predictions: np.ndarray  # (N,) class ids
+    targets: np.ndarray  # (N,) class ids
 
 
 class ClassificationTask(Task):
@@ -54,7 +59,9 @@ class ClassificationTask(Task):
         super().__init__(task_args, tokenizer, head, metrics, config)
         self._warning = ""
         if thresholds.threshold_option(task_args):
-            self._warning = thresholds.check_threshold(task_args, self.targets("validation"), self.head.labels)
+            targets, labels = self.targets("validation"), self.head.labels
+            thresholds.check_threshold(task_args, targets, labels)
+            self._warning = thresholds.few_negatives_line(task_args.max_false_positive_rate, targets, labels)
         if task_args.class_weight == "balanced" and tokenizer is not None:
             self.head.class_weights = self._balanced_weights()
 
@@ -69,9 +76,9 @@ class ClassificationTask(Task):
         return made
 
     def _compare_head(self, config: Any) -> str:
-        """Return why the head is new. A benchmark's F1 is of its second class: it has to be the checkpoint's, too."""
+        """Return why the head is new: also if the checkpoint's second class is not the one of a benchmark's F1."""
         labels = self.head.labels
-        new_head = super()._compare_head(config)
+        new_head = super()._compare_head(config)  # may take the checkpoint's order of the classes
         known = TASKS.get(self.task_args.task or "")
         swapped = len(labels) == 2 and self.head.labels != labels
         if swapped and known is not None and ("f1" in known.metrics or not known.metrics):
@@ -82,23 +89,25 @@ class ClassificationTask(Task):
     # ---- rows
 
     def read(self) -> dict[str, LabelledTexts]:
-        """Return the rows by part; from the Hub with the columns and the splits of a known task."""
+        """Return the rows by part: of a known task from its folder or from the Hub, else as every task does."""
         task_args, head = self.task_args, self.head
-        source = self.source(task_args)
+        source = self.source(task_args)  # checks the options
         known = TASKS.get(task_args.task or "")
-        if known is not None and task_args.data_dir is not None:
-            head.columns_read = Columns(*known.columns)  # predictions ask for these
-            head.demo_columns = tuple(filter(None, known.columns[:2]))
-            parts = read_task_folder(str(task_args.task), task_args.data_dir)
-            return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}
         if known is None or task_args.train_file:
             return super().read()
+        if task_args.data_dir is not None:
+            head.columns_read = Columns(*known.columns)  # predictions ask for these
+            head.text_columns = tuple(filter(None, known.columns[:2]))
+            parts = read_task_folder(str(task_args.task), task_args.data_dir)
+            return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}
+
+        # The Hub, with the columns and the splits of the task
         for name, column in zip(("text_column", "text_pair_column", "label_column"), known.columns, strict=True):
             if column is not None:
                 head.given.setdefault(name, column)
         rows = hub_rows(source, task_args.dataset_config_name or known.config, known.splits.values())
-        given = {part: rows[split] for part, split in known.splits.items() if split in rows}
-        parts = {part: head.read(own, self.labels_of(part)) for part, own in given.items()}
+        splits = {part: split for part, split in known.splits.items() if split in rows}
+        parts = {part: head.read(rows[split], self.labels_of(part)) for part, split in splits.items()}
         for part in parts:
             if known.benchmark and part.startswith("test"):
                 parts[part].labels = None  # the Hub has -1, which is a number like others in a regression
@@ -120,16 +129,16 @@ class ClassificationTask(Task):
                 logger.info(f"{repeated:,} of {len(parts[name]):,} {name} rows have the same words as a training row")
 
     def _class_names(self, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
-        """Return class names by id.
+        """Return the class names of the training rows by id.
 
         The rarer of two classes is the positive one, by all rows: a study's subsets of the training rows would differ.
         """
-        label_columns = self.head.columns_read.labels if self.head.columns_read else ()
-        every = Counter(name for rows in parts.values() for label in rows.labels or () for name in names_of(label))
-        training = {name for label in parts["train"].class_names() for name in names_of(label)}
+        names = {name for label in parts["train"].class_names() for name in names_of(label)}
         if self.head.several_labels:
-            return label_columns or tuple(sorted(training))
-        return order_labels({name: every[name] for name in training}, self.task_args.task)
+            label_columns = self.head.columns_read.labels if self.head.columns_read else ()
+            return label_columns or tuple(sorted(names))
+        counts = Counter(label for rows in parts.values() for label in rows.labels or ())
+        return order_labels({name: counts[name] for name in names}, self.task_args.task)
 
     def groups(self, rows: LabelledTexts) -> np.ndarray:
         return near_duplicate_groups(rows.joined())
@@ -162,16 +171,17 @@ class ClassificationTask(Task):
 
     # ---- decisions
 
-    def begin(self) -> None:
-        super().begin()
+    def forget_decisions(self) -> None:
+        super().forget_decisions()
         self.head.typical = {}
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
+        """Calibrate the last layer and choose the threshold by validation rows; return a line on each."""
         if self.head.regression or self.task_args.validates_on_training_rows:
             return []
         logits, targets = self.predictions("validation", kept), self.targets("validation")
 
-        # Probabilities first: the threshold is one of them
+        # Calibrate first: the threshold is one of the calibrated probabilities
         lines = ["calibration: none, the weights stay as they are"]
         last = getattr(network, "classifier", None)  # a head of one's own may have another last layer
         if isinstance(last, nn.Linear) and not self.head.several_labels:
@@ -184,7 +194,7 @@ class ClassificationTask(Task):
 
         if thresholds.threshold_option(self.task_args) is not None:
             lines += self._decide_thresholds(logits, targets)
-        self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)
+        self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)  # to notice drift
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
@@ -199,25 +209,26 @@ class ClassificationTask(Task):
     # ---- error analysis
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
+        """Draw the confusion matrix, write `mistakes.csv`; return sentences on mistakes, threshold and drift."""
         if self.head.regression:
             return self._constant_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
         labelled = [each for each in kept if self.targets(each) is not None]
-        judged = {each: self._judged(each, kept[each]) for each in labelled}
+        parts = {each: self._predicted_rows(each, kept[each]) for each in labelled}
         findings = []
-        _, _, predictions, targets = judged[part]
+        targets = parts[part].targets
         if len(self.head.labels) <= FEW_CLASSES:
-            draw_confusion(folder / "confusion.png", targets, predictions, self.head.labels)
+            draw_confusion(folder / "confusion.png", targets, parts[part].predictions, self.head.labels)
         if self.head.threshold is not None:
             logits = self.predictions(part, kept[part])
             findings.append(thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels))
 
         # Rows to look at
         if self.task_args.validates_on_training_rows and part != "validation":
-            judged.pop("validation", None)  # the model was fitted to them
-        findings.append(write_mistakes(folder / "mistakes.csv", judged, self.head.labels))
+            parts.pop("validation", None)  # the model was fitted to them
+        findings.append(write_mistakes(folder / "mistakes.csv", parts, self.head.labels))
         return list(filter(None, [*findings, drift]))
 
     def _constant_line(self, part: str, kept: Kept) -> list[str]:
@@ -228,18 +239,19 @@ class ClassificationTask(Task):
         deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
         return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
-    def _judged(self, part: str, kept: Kept) -> Judged:
+    def _predicted_rows(self, part: str, kept: Kept) -> PredictedRows:
         logits = self.predictions(part, kept)
-        return self.parts[part], softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part)
+        return PredictedRows(self.parts[part], softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part))
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
+        """Write the predictions, and the submission file of a benchmark if they are of all its test rows."""
         super().write_predictions(folder, part, kept)
-
-        # A submission has all test rows of the benchmark, and its classes, in their order
         logits, labels = self.predictions(part, kept), self.head.labels
         known = TASKS.get(self.task_args.task or "")
         if known is None or part not in known.submissions or len(logits) == self.task_args.max_eval_samples:
             return
+
+        # In the benchmark's order of classes, which rows name or number
         values = self.head.chosen(logits)
         for order in {known.labels, tuple("012"[: len(known.labels)])}:
             if sorted(order) == sorted(labels):
@@ -252,6 +264,7 @@ class ClassificationTask(Task):
         return [self.parts[part].joined(), self.parts[part].labels]
 
     def usage(self, model: str) -> str:
+        """Return the card's code: the stock pipeline on a text, or on a pair."""
         text = '"An example sentence."'
         if self.parts["train"].pairs is not None:
             text = '{"text": "An example sentence.", "text_pair": "Another one."}'
@@ -262,6 +275,7 @@ classify = pipeline("text-classification", model="{model}"{every})
 classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
 
     def limits(self) -> list[str]:
+        """Return the findings, and for texts longer than an input a sentence on what the pipeline does not read."""
         text_parts = {
             "head_tail": "the beginning and the end of",
             "windows": "all of, in several windows whose logits are averaged,",
@@ -273,19 +287,26 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         return limits
 
     def baselines(self) -> dict[str, float]:
-        how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
-        judged = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
-        train, validation, test = (cut_texts(self.parts[part], *how) for part in ("train", "validation", judged))
+        """Return the metrics of majority class and linear models, whose thresholds are chosen as the model's."""
+        task_args = self.task_args
+        part = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
+        train, validation, test = (
+            cut_texts(self.parts[each], self.tokenizer, task_args.max_seq_length, task_args.long_texts)
+            for each in ("train", "validation", part)
+        )
         baselines = Baselines(train, self.head)
         chosen = {}
-        if thresholds.threshold_option(self.task_args):  # by the same rule, on the same rows
-            rule, scores = (self.targets("validation"), self.task_args), baselines.predict(validation)
-            chosen = {kind: thresholds.choose_thresholds(scores[kind], *rule) for kind in baselines.models}
+        if thresholds.threshold_option(task_args):
+            scores, targets = baselines.predict(validation), self.targets("validation")
+            chosen = {
+                kind: thresholds.choose_thresholds(scores[kind], targets, task_args) for kind in baselines.models
+            }
         return baselines.metrics(test, chosen)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
-        judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
-        prefix = judged.replace("validation", "eval")
+        """Return a table of the metrics beside the baselines', the findings, and the confusion matrix."""
+        part = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
+        prefix = part.replace("validation", "eval")
         columns = {f"{prefix}_": "this model"}
         if baselines:
             linear = "ridge regression" if self.head.regression else "linear SVM"
@@ -294,7 +315,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
 
         # One row per metric: the model's and the baselines'
         values = metrics | baselines
-        rows = [[judged, *columns.values()]]
+        rows = [[part, *columns.values()]]
         for name in dict.fromkeys((*self.head.metric_names(), *THRESHOLD_METRICS, *self.further_names)):
             if f"{prefix}_{name}" in metrics:
                 cells = (f"{values[column + name]:.4f}" if column + name in values else "" for column in columns)
@@ -305,34 +326,38 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
         lines += self.findings
         if kept is not None:
-            lines.append(self.head.table(self.parts[judged], self.predictions(judged, kept)))
+            lines.append(self.head.table(self.parts[part], self.predictions(part, kept)))
         return "\n".join(filter(None, lines))
 
 
-def write_mistakes(path: Path, parts: Mapping[str, Judged], labels: Sequence[str]) -> str:
-    """Write every wrong prediction, the most probable first; return a sentence on them.
+def write_mistakes(path: Path, parts: Mapping[str, PredictedRows], labels: Sequence[str]) -> str:
+    """Write every wrong prediction of some parts, the most probable first; return a sentence on them.
 
     A label is suspected where the model, which was not fitted to these rows, is at least as sure of another class as
     it is on average when it predicts that class, and knows more than the classes' frequencies: the label is at most
     half as probable as it is frequent. (Northcutt et al. 2021 average over the rows with that label:
     where many of them are predicted wrongly, the average is low and nearly every mistake is suspected.)
     """
-    lines = []
+    header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
+    mistakes = []
     for part, (rows, probabilities, predictions, targets) in parts.items():
         scores = probabilities[np.arange(len(rows)), predictions]
         frequencies = np.bincount(targets, minlength=len(labels)) / len(rows)
-        usual = {said: scores[predictions == said].mean() for said in np.unique(predictions)}
+        mean_scores = {predicted: scores[predictions == predicted].mean() for predicted in np.unique(predictions)}
         texts = rows.joined()
         for row in np.flatnonzero(predictions != targets):
-            label, said = targets[row], predictions[row]
-            unlikely = probabilities[row, label] <= frequencies[label] / 2
-            suspected = "yes" if unlikely and scores[row] >= usual[said] else "no"
-            names = [labels[label], labels[said]]
-            lines.append([part, *rows.places[row], *names, f"{scores[row]:.4f}", suspected, texts[row]])
+            label, predicted = targets[row], predictions[row]
+            is_unlikely = probabilities[row, label] <= frequencies[label] / 2
+            suspected = "yes" if is_unlikely and scores[row] >= mean_scores[predicted] else "no"
+            names = labels[label], labels[predicted]
+            values = (part, *rows.places[row], *names, f"{scores[row]:.4f}", suspected, texts[row])
+            mistakes.append(dict(zip(header, values, strict=True)))
 
-    header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]
     with open(path, "w", encoding="utf-8", newline="") as file:
-        rows_of_file = [header, *sorted(lines, key=lambda line: line[5], reverse=True)]
-        csv.writer(file, lineterminator="\n").writerows(rows_of_file)
-    suspected = sum(line[6] == "yes" for line in lines)
-    return f"Mistakes in {', '.join(parts)} rows: {len(lines):,}, {suspected:,} of them confident (check their labels)"
+        writer = csv.DictWriter(file, header, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(mistakes, key=lambda mistake: mistake["score"], reverse=True))
+    suspects = sum(mistake["suspected_label_error"] == "yes" for mistake in mistakes)
+    return (
+        f"Mistakes in {', '.join(parts)} rows: {len(mistakes):,}, {suspects:,} of them confident (check their labels)"
+    )

@@ -1,4 +1,4 @@
-"""Question answering: questions on contexts, with or without an answer."""
+"""Task of question answering: checks the questions, chooses the no-answer threshold, writes SQuAD's files."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -51,7 +51,7 @@ class QuestionAnsweringTask(Task):
     # ---- rows
 
     def prepare(self, parts: dict[str, list[Question]]) -> None:
-        """Check that questions have answers; --version_2_with_negative becomes true or false, as the data have it."""
+        """Check that some have answers; set --version_2_with_negative, if not given, by whether some have none."""
         if not any(question.answers for question in parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
@@ -72,8 +72,9 @@ class QuestionAnsweringTask(Task):
 
     # ---- metrics and decisions
 
-    def begin(self) -> None:
-        super().begin()
+    def forget_decisions(self) -> None:
+        super().forget_decisions()
+        # In a training, in an evaluation of a finished model, and after a training
         self._threshold_is: Literal["open", "restored", "decided"] = "open"
 
     def restore(self, config: Any) -> None:
@@ -85,7 +86,7 @@ class QuestionAnsweringTask(Task):
         return []
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
-        """Return the official metrics, in percent.
+        """Return the official metrics, in percent; in a training, validation questions also choose the threshold.
 
         With questions that have no answer, `exact` and `f1` of the validation questions are those at the given
         threshold or at 0, and `best_…` those at the best, which decides; of other parts, and after the training, those

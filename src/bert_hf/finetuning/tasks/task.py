@@ -1,29 +1,42 @@
 """A task: the labelled rows of a run, split into parts, with the head that is trained on them."""
 
+import copy
+import importlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.files import json_checksum, write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.console import shorten_list
 from bert_hf.data.text.sources import hub_rows
-from bert_hf.errors import InputError
+from bert_hf.data.text.tokenization import load_tokenizer
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads import head_named
 from bert_hf.finetuning.heads.head import (
     Head,
     Kept,
     Labels,
-    compute_further,
+    compute_further_metrics,
     compute_metrics,
     rows_of_files,
 )
 from bert_hf.finetuning.rows.splits import split_rows, take
 from bert_hf.models.loading import config_of_checkpoint
+
+# Modules and classes by the name of the head; one that is not listed has the task that all share
+_TASKS = {
+    "classification": "ClassificationTask",
+    "token_classification": "TokenClassificationTask",
+    "question_answering": "QuestionAnsweringTask",
+    "multiple_choice": "MultipleChoiceTask",
+}
 
 
 class Task:
@@ -59,13 +72,14 @@ class Task:
         self.tokenizer: Any = tokenizer
         self.head = self.make_head(task_args, tokenizer, head)
         self.findings: list[str] = []  # sentences of `analyse`, for the report and the card
-        self.begin()
+        self.forget_decisions()
         self._encoded: dict[str, Any] = {}
 
         parts = self.read()
         self.prepare(parts)
         self.new_head = self._compare_head(config)
-        self.parts = limited(self.complete(parts), task_args)  # train, validation; test and others, if any
+        self.new_layers: list[str] = []  # weights of the head that are random (`load_task_model`)
+        self.parts = limit_rows(self.add_split_parts(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
         self.further_names: tuple[str, ...] = ()  # of the numbers that they give
         self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
@@ -81,7 +95,7 @@ class Task:
         where = self.task_args.model_name_or_path
         if self.task_args.from_scratch or (config is None and where is None):
             return "from scratch"
-        return self.head.take_layers(config or config_of_checkpoint(str(where)))
+        return self.head.adopt_layers(config or config_of_checkpoint(str(where)))
 
     # ---- rows
 
@@ -114,11 +128,11 @@ class Task:
         """Return (N,) the class of each row, in proportion in all parts that are split off."""
         return np.zeros(len(rows), np.int64)
 
-    def complete(self, parts: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts that were read, and those that are split off the training rows.
+    def add_split_parts(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Return the parts that were read, and those that are missing, split off the training rows.
 
-        Validation rows that are not given are split off, and so are test rows where neither are given (if
-        `splits_test`): a run with only validation rows is judged by these.
+        Without validation rows some are split off, and test rows too if neither were given and `splits_test`; a run
+        with only validation rows is evaluated on these.
         """
         if "validation" in parts:
             return parts
@@ -129,8 +143,8 @@ class Task:
 
         train = parts["train"]
         where = (task_args.train_file or [self.source(task_args)])[0]
-        made = split_rows(train, self.groups(train), percentages, task_args.split_seed, where, self.strata)
-        return made | {part: rows for part, rows in parts.items() if part != "train"}
+        split = split_rows(train, self.groups(train), percentages, task_args.split_seed, where, self.strata)
+        return split | {part: rows for part, rows in parts.items() if part != "train"}
 
     @classmethod
     def label_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
@@ -191,11 +205,11 @@ class Task:
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
         """Return the metrics of a labelled part, by what was kept and (F, 2) the losses of its features."""
         rows, predictions = self.parts[part], self.predictions(part, kept)
-        further = compute_further(self.head, rows, predictions, self.further)
+        further = compute_further_metrics(self.head, rows, predictions, self.further)
         self.further_names = tuple(further)
         return {**further, **compute_metrics(self.head, rows, predictions, losses)}
 
-    def begin(self) -> None:
+    def forget_decisions(self) -> None:
         """Forget what the validation rows of an earlier training decided."""
         self.head.threshold = None
 
@@ -216,21 +230,21 @@ class Task:
         rows, head = self.parts[part], self.head
         lines = []
         for number, added in enumerate(head.added_columns(rows, self.predictions(part, kept))):
-            texts = dict(zip(head.demo_columns, head.demo_texts(rows, number), strict=True))
+            texts = dict(zip(head.text_columns, head.texts_of_row(rows, number), strict=True))
             own = {f"prediction_{name}" if name in texts else name: value for name, value in added.items()}
             lines.append(json.dumps({**texts, **own}, ensure_ascii=False) + "\n")
         write_durably(folder / f"{part}_predictions.jsonl", "".join(lines))
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
         """Return the texts of some rows for the demo, of each class in turn; [] for a head without one."""
-        if not self.head.demo_columns:
+        if not self.head.text_columns:
             return []
         rows = self.parts[part]
         strata = self.strata(rows)
         rank = np.zeros(len(rows), np.int64)  # of each row within its class
         for value in np.unique(strata):
             rank[strata == value] = np.arange(np.sum(strata == value))
-        return [self.head.demo_texts(rows, number) for number in np.argsort(rank, kind="stable")[:most].tolist()]
+        return [self.head.texts_of_row(rows, number) for number in np.argsort(rank, kind="stable")[:most].tolist()]
 
     # ---- identity, card, report
 
@@ -263,7 +277,7 @@ class Task:
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())
 
 
-def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
+def limit_rows(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
     """Return the parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
     result = {}
     for number, (part, rows) in enumerate(parts.items()):
@@ -273,3 +287,31 @@ def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
             rows = take(rows, np.sort(drawn))
         result[part] = rows
     return result
+
+
+def task_of_rows(
+    model: nn.Module | str | Path,
+    parts: Mapping[str, Any],
+    head: str | type[Head],
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    metrics: Sequence[Any] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Task:
+    """Return the task of rows in memory: `parts` by name, None for one without rows; the rest as for `FineTuner`."""
+    if parts.get("train") is None:
+        raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
+    name = head if isinstance(head, str) else head.name
+    module = importlib.import_module(f"bert_hf.finetuning.tasks.{name if name in _TASKS else 'task'}")
+    task_class: Any = getattr(module, _TASKS.get(name, "Task"))
+    names = [field.name for field in fields(task_class.arguments)]
+    for option in options or {}:
+        check_known(option, names, f"the head {name!r} has no option {option!r}", "FineTuner")
+
+    where, config = model, None
+    if not isinstance(model, str | Path):
+        network: Any = model
+        where, config = network.name_or_path, copy.copy(network.config)
+        config.architectures = [each.__name__ for each in type(model).__mro__]  # also of a subclass of one's own
+    rows = {part: own for part, own in parts.items() if own is not None}
+    task_args = task_class.arguments(str(where), dataset_name=rows, **(options or {}))
+    return task_class(task_args, tokenizer or load_tokenizer(str(where)), head, metrics, config)

@@ -1,4 +1,4 @@
-"""Labels of words, such as named entities."""
+"""Task of labelling words, such as named entities, also by a BiLSTM on a frozen BERT."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class TokenClassificationTask(Task):
     # ---- network
 
     def make_frozen_network(self, bert: Any, args: FineTuningArguments) -> tuple[Any, str]:
-        """Return the tagger on a `BertModel`, and a line on its weights; set rate, epochs, precision if not given."""
+        """Return a BiLSTM tagger on a `BertModel`, and a line on its weights; set its defaults in `args`."""
         from bert_hf.finetuning.heads.frozen_features import EPOCHS, LEARNING_RATE, make_tagger
 
         set_seed(args.seed)
