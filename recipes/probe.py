@@ -10,7 +10,7 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.probe import REPORT_FILES, open_subject, run_probe
+from bert_hf.analysis.probe import REPORT_FILES, open_probed_model, run_probe
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.checkpoint_arguments import ProbeArguments
 from bert_hf.config.parser import parse
@@ -35,11 +35,11 @@ def main(argv: list[str] | None = None) -> int:
     folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=REPORT_FILES, resumable=overwrite)
 
     # 1. Checkpoint and tokenizer, through stock transformers
-    subject = open_subject(probe_args)
+    probed = open_probed_model(probe_args)
     claim_output_dir(str(folder), overwrite, ours=REPORT_FILES)  # a report that is overwritten stays until here
 
     # 2. Every part that has data (held-out text, minimal pairs); probe.json and probe.txt
-    run_probe(probe_args, subject, folder)
+    run_probe(probe_args, probed, folder)
     return 0
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from bert_hf.analysis import study_report
 from bert_hf.analysis.study import nested_order, split_argv
-from bert_hf.analysis.study_report import collect, draw, paired_difference
+from bert_hf.analysis.study_report import draw_learning_curves, metric_values, paired_difference
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments
@@ -282,7 +282,9 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     start = argv.index("--train_sizes")
     study = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
     assert study.run() == 0
-    draw({metric: collect(study.table, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
+    draw_learning_curves(
+        {metric: metric_values(study.table, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png"
+    )
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
 
@@ -290,7 +292,7 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
 def test_models_that_read_other_texts_have_baselines_of_their_own():
     cells = pd.DataFrame({"model": list("aabb"), "train_size": "all", "fold": [0, 1, 0, 1], "test_f1": 0.9})
     cells = cells.assign(baseline_majority_f1=0.4, baseline_words_f1=[0.5, 0.6, 0.5, 0.7])
-    scores = {name: own["value"].tolist() for name, own in collect(cells, "f1").groupby("name", sort=False)}
+    scores = {name: own["value"].tolist() for name, own in metric_values(cells, "f1").groupby("name", sort=False)}
     assert list(scores) == ["a", "b", "baseline_majority", "baseline_words (a)", "baseline_words (b)"]
     assert scores["baseline_words (a)"] == [0.5, 0.6]
     assert scores["baseline_words (b)"] == [0.5, 0.7]

@@ -79,7 +79,7 @@ def three_parts(rows, validation, test, seed=0):
 
 
 def folds_of(rows, count, seed):
-    return cross_validation_folds(rows, near_duplicate_groups(rows.joined()), count, seed)
+    return cross_validation_folds(rows, near_duplicate_groups(rows.joined()), count, seed, 10.0, False)
 
 
 def test_percentages_are_of_all_rows(rng):

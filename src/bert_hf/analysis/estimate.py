@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from transformers import BertConfig
 
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.checkpoint_arguments import EstimateArguments
 from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
 from bert_hf.data.corpus.store import Corpus
@@ -101,7 +103,7 @@ class Plan:
 
     def seconds(self, devices: int) -> float:
         """Return the time of the run under data parallelism: arithmetic, or launching kernels if that is slower."""
-        share, total = self.global_batch / devices, 0.0
+        share, total = self.global_batch / devices, 0.0  # rows of a step on each device
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
             rows = self.micro(devices) * self.length // max(length, self.length)
@@ -115,7 +117,12 @@ class Plan:
 
 
 def plan_run(
-    tokenizer_args, corpus_args, model_args, example_args, args, estimate_args: EstimateArguments
+    tokenizer_args: TokenizerArguments,
+    corpus_args: CorpusArguments,
+    model_args: ModelArguments,
+    example_args: ExampleArguments,
+    args: PreTrainingArguments,
+    estimate_args: EstimateArguments,
 ) -> tuple[Plan, int]:
     """Return the run, and the tokens of a prepared corpus that it trains on (0 without one). Nothing is built."""
     if args.max_hours is not None:
@@ -159,7 +166,7 @@ def plan_run(
     return plan, corpus_tokens
 
 
-def trained_tokens(corpus_args, args) -> int:
+def trained_tokens(corpus_args: CorpusArguments, args: PreTrainingArguments) -> int:
     """Return the tokens of a prepared corpus that are trained on; 0 where --max_steps replaces a corpus."""
     if corpus_args.train_file:
         corpus = Corpus(corpus_args.train_file[0])
@@ -171,7 +178,7 @@ def trained_tokens(corpus_args, args) -> int:
     return 0
 
 
-def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
+def report(plan: Plan, device_counts: list[int], corpus_tokens: float) -> list[str]:
     """Return the printed lines: the run, its tokens and FLOPs, then the time for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
@@ -198,7 +205,7 @@ def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
 
     # Time by number of devices
     table = [["devices", "batch", "hours", "device-hours", "tokens/s"]]
-    for devices in numbers:
+    for devices in device_counts:
         if plan.global_batch % devices:
             table.append([f"{devices:,}", f"does not divide {plan.global_batch}", *[""] * 3])
             continue

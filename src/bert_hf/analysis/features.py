@@ -106,7 +106,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
-    """Load the network by stock `AutoModel`."""
+    """Load the network by stock `AutoModel`, without the layers above the last one that is asked for."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
@@ -117,7 +117,7 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
         raise InputError(
             f"the model has only {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}"
         )
-    layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
+    layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))  # −1 is the last, 0 the embeddings
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 
     batch_size = feature_args.per_device_eval_batch_size
@@ -128,7 +128,7 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
 
 
 def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text]) -> int:
-    """Write the features of texts into a folder; return the number of texts."""
+    """Write the features of texts into a folder, by way of a temporary file; return the number of texts."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{FEATURES}.tmp"
     at_once = 256 if extractor.pooling == "none" else 4096  # texts that are sorted by length and written together

@@ -41,8 +41,8 @@ MinimalPair = tuple[str, str]  # two sentences, of which the first is grammatica
 
 
 @dataclass
-class Subject:
-    """The probed checkpoint, in fp32 on the device."""
+class ProbedModel:
+    """The checkpoint that is probed, in fp32 on the device."""
 
     name: str
     model: BertForPreTraining
@@ -53,23 +53,23 @@ class Subject:
         return any(name.startswith(prefixes) for name in self.missing)
 
 
-def open_subject(probe_args: ProbeArguments) -> Subject:
-    """Load the checkpoint by stock `BertForPreTraining`."""
-    set_seed(0)  # of the heads that the checkpoint lacks
+def open_probed_model(probe_args: ProbeArguments) -> ProbedModel:
+    """Load the checkpoint by stock `BertForPreTraining`; heads that it lacks are random, and are not measured."""
+    set_seed(0)
     heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
     tokenizer = load_tokenizer(where, do_lower_case=probe_args.do_lower_case)
     model, tokenizer, missing = open_network(where, BertForPreTraining, heads, tokenizer)
     check_positions(probe_args.max_seq_length, model.config.max_position_embeddings, where)
-    return Subject(where, model, tokenizer, missing)
+    return ProbedModel(where, model, tokenizer, missing)
 
 
-def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path) -> None:
-    """Measure what there are data and heads for, and write `probe.json` and `probe.txt`."""
+def run_probe(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> None:
+    """Measure each part for which there are data and a head; write `probe.json` and `probe.txt`, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
-    results = _measure(probe_args, subject, folder)
+    results = _measure(probe_args, probed, folder)
     (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     notes = "".join(f"! {note}\n" for note in results["notes"])
     text = "\n".join(format_table(_table(results))) + "\n" + notes
@@ -77,29 +77,29 @@ def run_probe(probe_args: ProbeArguments, subject: Subject, folder: Path) -> Non
     print(f"\n{text}\nreport: {folder}", flush=True)
 
 
-def _measure(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict[str, Any]:
+def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> dict[str, Any]:
     """Return the metrics of each part, and notes on the parts that cannot be measured."""
-    model, tokenizer = subject.model, subject.tokenizer
+    model, tokenizer = probed.model, probed.tokenizer
     notes: list[str] = []
-    results: dict[str, Any] = {"checkpoint": subject.name, "notes": notes}
-    predicts_words = not subject.lacks("cls.predictions")
+    results: dict[str, Any] = {"checkpoint": probed.name, "notes": notes}
+    predicts_words = not probed.lacks("cls.predictions")
     if not predicts_words:
         notes.append("mlm, grammar: the checkpoint has no masked-language-model head")
 
     pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)  # first, so that a bad line is found soon
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))  # before the trainer sets a seed
     if probe_args.validation_file:
-        found = held_out_metrics(probe_args, subject, folder)
+        metrics = held_out_metrics(probe_args, probed, folder)
         if predicts_words:
-            loss, accuracy = found["eval_mlm_loss"], found["eval_mlm_accuracy"]
-            results["mlm"] = {"loss": loss, "accuracy": accuracy, "unigram_loss": found["unigram_mlm_loss"]}
-        if subject.lacks("cls.seq_relationship", "bert.pooler"):
+            loss, accuracy = metrics["eval_mlm_loss"], metrics["eval_mlm_accuracy"]
+            results["mlm"] = {"loss": loss, "accuracy": accuracy, "unigram_loss": metrics["unigram_mlm_loss"]}
+        if probed.lacks("cls.seq_relationship", "bert.pooler"):
             notes.append("nsp: the checkpoint has no next-sentence head")
-        elif found.get("nsp_pairs", 0) < _MIN_PAIRS:
+        elif metrics.get("nsp_pairs", 0) < _MIN_PAIRS:
             notes.append(f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs")
         else:
-            measured = accuracy_with_error(found["eval_nsp_accuracy"], int(found["nsp_pairs"]))
-            results["nsp"] = {"majority": found["majority_nsp_accuracy"], **measured}
+            accuracy = accuracy_with_error(metrics["eval_nsp_accuracy"], int(metrics["nsp_pairs"]))
+            results["nsp"] = {"majority": metrics["majority_nsp_accuracy"], **accuracy}
 
     if pairs and predicts_words:
         networks = {"checkpoint": model, "random": random.to(model.device).eval()}
@@ -107,9 +107,9 @@ def _measure(probe_args: ProbeArguments, subject: Subject, folder: Path) -> dict
     return results
 
 
-def held_out_metrics(probe_args: ProbeArguments, subject: Subject, output_dir: Path) -> dict[str, float]:
+def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir: Path) -> dict[str, float]:
     """Return the metrics and baselines of the examples on which `pretrain.py` evaluates the same text by default."""
-    files, tokenizer = probe_args.validation_file or [], subject.tokenizer
+    files, tokenizer = probe_args.validation_file or [], probed.tokenizer
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     window = corpus.window(corpus.windows()[0])
     nsp = len(window) > 1 and bool((window.sentences > 1).any())
@@ -118,7 +118,7 @@ def held_out_metrics(probe_args: ProbeArguments, subject: Subject, output_dir: P
 
     collator = DataCollatorForPreTraining(tokenizer, nsp=nsp)
     args = PreTrainingArguments(str(output_dir), bf16=False, report_to="none", disable_tqdm=True)
-    trainer = PreTrainer(subject.model, args, collator, eval_dataset=examples, processing_class=tokenizer)
+    trainer = PreTrainer(probed.model, args, collator, eval_dataset=examples, processing_class=tokenizer)
     return trainer.evaluate() | pretraining_baselines(examples, collator, corpus)
 
 
@@ -213,6 +213,7 @@ def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:
 
 
 def _table(results: dict) -> list[list[str]]:
+    """Return the measured parts, each beside its baseline."""
     rows = [[results["checkpoint"], "value", "compared with"]]
 
     if mlm := results.get("mlm"):

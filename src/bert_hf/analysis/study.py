@@ -30,7 +30,6 @@ from bert_hf.analysis.study_report import (
     main_metrics,
     metric_names,
     prefix_of,
-    read_cell,
     write_report,
     write_table,
 )
@@ -49,6 +48,7 @@ STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command, its output, the recipe's output folder
 PARTS = ("train", "validation", "test")
 
+_CLOCK = ("_runtime", "_per_second", "_preparation_time")  # endings of results that differ between equal runs
 _FROM_SCRATCH = ":from_scratch"
 _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as many
 
@@ -163,7 +163,7 @@ class Study:
         if cell.size is not None:
             self._write_subset(cell)
         run = self.folder(cell) / RUN
-        self._record(cell)
+        self._record_or_compare(cell)
 
         # The results are the last file but one that a run writes
         is_new = not (run / "all_results.json").is_file()
@@ -173,9 +173,10 @@ class Study:
             gc.collect()  # a Trainer and its callbacks refer to each other
             if code:
                 return code
+            # A study keeps no weights: those of checkpoints, and one file, or shards and their index
             for checkpoint in run.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-            for path in run.glob("*.safetensors*"):  # one file, or shards and their index
+            for path in run.glob("*.safetensors*"):
                 path.unlink()
 
         self.results.append(read_cell(cell, run))
@@ -194,8 +195,8 @@ class Study:
         """Return the finished cells, one per row."""
         return pd.DataFrame(self.results)
 
-    def _record(self, cell: Cell) -> None:
-        """Write the command of a cell and its rows' checksums, or compare them with those that it began with."""
+    def _record_or_compare(self, cell: Cell) -> None:
+        """Write the command of a new cell and its rows' checksums; an old cell must have begun with the same."""
         path = self.folder(cell) / CELL
         record = {"argv": self.argv(cell), "files": [file_checksum(file) for file in self.files(cell).values()]}
         before = read_json_object(path)
@@ -271,8 +272,22 @@ class Study:
         write_durably(path, text)
 
 
+def read_cell(cell: Cell, run: Path) -> dict[str, Any]:
+    """Return the place of a cell, and the validation, test and baseline metrics of its run, without times.
+
+    A subset has no separate validation rows, so its validation metrics are left out.
+    """
+    results = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
+    prefixes = ("eval_", "test_", "baseline_") if cell.size is None else ("test_", "baseline_")
+    metrics = {
+        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(_CLOCK)
+    }
+    place = {"model": cell.model.name, "train_size": cell.size or "all", "train_rows": results["train_samples"]}
+    return {**place, "fold": cell.fold, "seed": cell.seed, **metrics}
+
+
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
-    """Return the models of `--models`."""
+    """Return the models of `--models`: NAME=PATH, or NAME=PATH:from_scratch, and options of their own."""
     models: dict[str, Model] = {}
     for entry in entries or [""]:
         assignment, *argv = shlex.split(entry) or [""]
@@ -286,7 +301,7 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
 
 
 def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | None, ...]:
-    """Return the sizes in ascending order, `all` (None) last."""
+    """Return the numbers of training rows of `--train_sizes` in ascending order, `all` (None) last."""
     numbers = sorted({entry for entry in entries if entry != "all"})
     if not numbers:
         return (None,)
@@ -306,7 +321,7 @@ def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
     if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)
 
-    numbers = [int(path.name[5:]) for path in Path(folder or "").glob("fold-*[0-9]")]
+    numbers = [int(path.name.removeprefix("fold-")) for path in Path(folder or "").glob("fold-*[0-9]")]
     if folder is None or not numbers:
         hint = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
         raise InputError("no folds found", where=folder, remedy=hint)
@@ -342,10 +357,11 @@ def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.n
     shuffled = np.random.default_rng(key).permutation(len(classes))
     waiting = [iter(shuffled[classes[shuffled] == number]) for number in range(len(counts))]
 
-    # The class of each place of the order
+    # The class at each place of the order
     turns = [int(number) for turn in range(_MIN_PER_CLASS) for number in np.flatnonzero(counts > turn)]
     taken = np.bincount(turns, minlength=len(counts))
     for place in range(len(turns), length):
+        # Rows of each class that are missing for its share; a class without further rows is not drawn
         missing = np.where(taken < counts, counts * ((place + 1) / len(classes)) - taken, -np.inf)
         number = int(np.argmax(missing))
         taken[number] += 1

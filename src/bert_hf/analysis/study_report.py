@@ -3,7 +3,6 @@
 A cell is a dictionary with its place (model, train_size, train_rows, fold, seed) and its metrics by name.
 """
 
-import json
 import math
 import re
 from pathlib import Path
@@ -18,22 +17,7 @@ from bert_hf.training.publishing.curves import save_picture
 
 TABLE, PAGE, PICTURE = "study.csv", "study.md", "learning_curve.png"
 
-_CLOCK = ("_runtime", "_per_second", "_preparation_time")
 _BASELINE = "baseline_"
-
-
-def read_cell(cell: Any, run: Path) -> dict[str, Any]:
-    """Return the place of a cell, and the validation, test and baseline metrics of its run, without times.
-
-    A subset has no separate validation rows, so its validation metrics are left out.
-    """
-    results = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
-    prefixes = ("eval_", "test_", _BASELINE) if cell.size is None else ("test_", _BASELINE)
-    metrics = {
-        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(_CLOCK)
-    }
-    place = {"model": cell.model.name, "train_size": cell.size or "all", "train_rows": results["train_samples"]}
-    return {**place, "fold": cell.fold, "seed": cell.seed, **metrics}
 
 
 def prefix_of(cells: pd.DataFrame) -> str:
@@ -69,10 +53,11 @@ def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
 # ---- statistics
 
 
-def collect(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return name, train_size, fold and value of a metric, models first. A baseline has one value per fold.
+def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the columns name, train_size, fold and value of a metric: of the models, then of the baselines.
 
-    Where models read different parts of the texts, their baselines do, too: `baseline_words (MODEL)`.
+    A baseline has one value per fold. Where models read different parts of the texts, their baselines do, too:
+    `baseline_words (MODEL)`.
     """
     place = ["model", "train_size", "fold"]
     columns = [prefix_of(cells) + metric, *(f"{name}_{metric}" for name in baseline_names(cells))]
@@ -82,11 +67,11 @@ def collect(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
         if column.startswith(_BASELINE):
             baseline = column.removesuffix(f"_{metric}")
             values = values.dropna().drop_duplicates(["name", *place[1:]])
-            different = values.drop_duplicates([*place[1:], "value"])
-            if different.duplicated(place[1:]).any():
+            distinct = values.drop_duplicates([*place[1:], "value"])
+            if distinct.duplicated(place[1:]).any():
                 values = values.assign(name=[f"{baseline} ({model})" for model in values["name"]])
             else:
-                values = different.assign(name=baseline)
+                values = distinct.assign(name=baseline)
         scores.append(values)
     return pd.concat(scores, ignore_index=True)
 
@@ -103,10 +88,10 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
     means: list[Any] = [scores.groupby("fold")["value"].mean() for scores in (values, reference)]
     differences = (means[0] - means[1]).dropna()
     count = len(differences)
-    half = math.nan
+    half_width = math.nan
     if count > 1:
-        half = t.ppf(0.975, count - 1) * math.sqrt(differences.var() * (1 / count + 1 / (count - 1)))
-    return float(differences.mean()), float(half), int((differences > 0).sum()), count
+        half_width = t.ppf(0.975, count - 1) * math.sqrt(differences.var() * (1 / count + 1 / (count - 1)))
+    return float(differences.mean()), float(half_width), int((differences > 0).sum()), count
 
 
 # ---- the page
@@ -115,13 +100,13 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
 def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference: str | None) -> list[str]:
     """Write the page and the picture; return the tables and the paths, to be printed."""
     part = "Test" if prefix_of(cells) == "test_" else "Validation"
-    scores = {f"{part} {metric}": collect(cells, metric) for metric in metrics}
+    scores = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
     tables = [line for title, one in scores.items() for line in (f"## {title}", "", *_table(one, reference), "")]
     note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
     picture = f"![{', '.join(scores)} by number of training rows, beside the baselines]({PICTURE})"
     text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note, "", picture])
     write_durably(root / PAGE, text + "\n")
-    draw(scores, root / PICTURE)
+    draw_learning_curves(scores, root / PICTURE)
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
@@ -155,8 +140,8 @@ def _size(size: Any) -> str:
 # ---- the picture
 
 
-def draw(scores: dict[str, pd.DataFrame], path: Path) -> None:
-    """Draw one panel per metric: mean ± standard deviation by training rows, of models and baselines (dashed)."""
+def draw_learning_curves(scores: dict[str, pd.DataFrame], path: Path) -> None:
+    """Draw a panel per metric: mean ± standard deviation by training rows, of models and baselines (dashed)."""
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(scores), squeeze=False)[0]
     for panel, (title, one) in zip(panels, scores.items(), strict=True):

@@ -90,11 +90,7 @@ def open_network(
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
     """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
 
-    Args:
-        heads: prefixes of the weights that the checkpoint may lack.
-
-    Returns:
-        The network, its tokenizer, and the names of the weights that the checkpoint lacks.
+    Returns the network, its tokenizer and the names of missing weights; `heads` are prefixes of those that may miss.
     """
     model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
     tokenizer = tokenizer or load_tokenizer(where)
@@ -284,10 +280,7 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {
-    ".jsonl": _write_lines,
-    ".csv": _write_csv,
-}
+_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {".jsonl": _write_lines, ".csv": _write_csv}
 
 
 def write_predictions(predictor: Predictor, prediction_args: PredictionArguments) -> int:

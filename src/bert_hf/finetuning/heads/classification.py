@@ -20,7 +20,15 @@ from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.decisions.drift import drift_line
 from bert_hf.finetuning.features.long_texts import EncodedTexts, average_windows, encode_texts
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, losses_and_counts, numbered_outputs
+from bert_hf.finetuning.heads.head import (
+    TRAINED_ON,
+    Head,
+    Kept,
+    Labels,
+    label_options,
+    losses_and_counts,
+    unnamed_labels,
+)
 from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.losses import binary_cross_entropies, cross_entropies, squared_errors
 from bert_hf.finetuning.metrics.classification import (
@@ -161,7 +169,7 @@ class ClassificationHead(Head):
         if not self.labels:
             training_labels = parts["train"].class_names()
             self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
-        unnamed = self.labels == tuple(numbered_outputs(len(self.labels))["label2id"])
+        unnamed = self.labels == unnamed_labels(len(self.labels))
         for rows in parts.values():
             if unnamed and set(self.labels).isdisjoint(name for own in rows.labels or () for name in names_of(own)):
                 what = f"the model's classes have no names: {', '.join(self.labels)}"
@@ -185,7 +193,7 @@ class ClassificationHead(Head):
 
     def config_options(self) -> dict:
         if self.regression:
-            return {**numbered_outputs(1), "problem_type": REGRESSION}
+            return {**label_options(unnamed_labels(1)), "problem_type": REGRESSION}
         return {**super().config_options(), "problem_type": self.problem_type}
 
     def attach(self, network: Any) -> None:

@@ -178,11 +178,7 @@ class FrozenFeaturesHead(TokenClassificationHead):
         self._states[number] = word_features(self.tagger, self.tokenizer, pieces, windows)
 
         lengths = np.diff(pieces.sentences)
-        columns: dict[str, Any] = {
-            "states": [number] * len(rows),
-            "first": pieces.sentences[:-1],
-            "length": lengths,
-        }
+        columns: dict[str, Any] = {"states": [number] * len(rows), "first": pieces.sentences[:-1], "length": lengths}
         if rows.tags is not None:
             numbers = np.where(pieces.empty, IGNORE_INDEX, self.label_numbers(rows))
             columns["labels"] = np.split(numbers, pieces.sentences[1:-1])

@@ -114,7 +114,7 @@ class Head(ABC):
             return ""
         are_numbers = self.labels == tuple(map(str, range(len(self.labels))))
         named_later = self.given.get("class_names") or are_numbers
-        if names == tuple(numbered_outputs(len(self.labels))["label2id"]) and named_later:
+        if names == unnamed_labels(len(self.labels)) and named_later:
             return ""
         return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
 
@@ -175,10 +175,7 @@ class Head(ABC):
 
     def config_options(self) -> dict:
         """Return options of the network's configuration: by default the names of the classes."""
-        return {
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-        }
+        return label_options(self.labels)
 
     def forward(self, network: Callable, batch: dict[str, Tensor]) -> Any:
         """Return the outputs of a network for a batch."""
@@ -281,10 +278,14 @@ class Head(ABC):
         """Take the thresholds from the configuration of a finished model."""
 
 
-def numbered_outputs(count: int) -> dict:
-    """Return options of a configuration whose outputs have no names, as transformers writes them."""
-    names = [f"LABEL_{number}" for number in range(count)]
+def label_options(names: Sequence[str]) -> dict:
+    """Return options of a configuration for the names of outputs."""
     return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+
+
+def unnamed_labels(count: int) -> tuple[str, ...]:
+    """Return the names that transformers gives to outputs without names."""
+    return tuple(f"LABEL_{number}" for number in range(count))
 
 
 # ---- reading files

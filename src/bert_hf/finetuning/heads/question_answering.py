@@ -11,7 +11,7 @@ from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, merge_windows
 from bert_hf.finetuning.features.context_windows import Windows, make_windows
-from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, numbered_outputs
+from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, label_options, unnamed_labels
 from bert_hf.finetuning.heads.pictures import bars, marked
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.rows.questions import Question, question_rows, questions_of_rows
@@ -72,7 +72,7 @@ class QuestionAnsweringHead(Head):
     # ---- network and loss
 
     def config_options(self) -> dict:
-        return numbered_outputs(2)
+        return label_options(unnamed_labels(2))
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         logits = outputs["start_logits"], outputs["end_logits"]

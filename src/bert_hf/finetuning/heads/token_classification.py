@@ -15,13 +15,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import InputTemplate
-from bert_hf.finetuning.features.word_windows import (
-    Windows,
-    WordPieces,
-    make_windows,
-    split_words,
-    tokenize_words,
-)
+from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, split_words, tokenize_words
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import marked
 from bert_hf.finetuning.losses import IGNORE_INDEX

@@ -19,11 +19,7 @@ from datasets import Features, Value
 from datasets import Sequence as Several
 
 from bert_hf.errors import InputError, first_line
-from bert_hf.finetuning.metrics.classification import (
-    classification_metrics,
-    multi_label_metrics,
-    regression_metrics,
-)
+from bert_hf.finetuning.metrics.classification import classification_metrics, multi_label_metrics, regression_metrics
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
 

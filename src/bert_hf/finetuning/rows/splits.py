@@ -171,12 +171,7 @@ def split_rows(
 
 
 def cross_validation_folds(
-    rows: LabelledTexts,
-    groups: np.ndarray,
-    count: int,
-    seed: int,
-    validation_percentage: float = 10.0,
-    regression: bool = False,
+    rows: LabelledTexts, groups: np.ndarray, count: int, seed: int, validation_percentage: float, regression: bool
 ) -> list[dict[str, LabelledTexts]]:
     """Return `train`, `validation` and `test` of each fold; each row is a test row of one fold.
 

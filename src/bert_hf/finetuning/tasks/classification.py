@@ -20,11 +20,7 @@ from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts
 from bert_hf.finetuning.decisions.drift import drift_line, typical_values
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import Kept
-from bert_hf.finetuning.metrics.classification import (
-    FEW_CLASSES,
-    THRESHOLD_METRICS,
-    metric_title,
-)
+from bert_hf.finetuning.metrics.classification import FEW_CLASSES, THRESHOLD_METRICS, metric_title
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of

@@ -19,14 +19,7 @@ from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads import head_named
-from bert_hf.finetuning.heads.head import (
-    Head,
-    Kept,
-    Labels,
-    compute_further_metrics,
-    compute_metrics,
-    rows_of_files,
-)
+from bert_hf.finetuning.heads.head import Head, Kept, Labels, compute_further_metrics, compute_metrics, rows_of_files
 from bert_hf.finetuning.rows.splits import split_rows, take
 from bert_hf.models.loading import config_of_checkpoint
 
