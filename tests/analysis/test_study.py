@@ -27,7 +27,7 @@ MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 def quick(monkeypatch):
     """Leaves out what takes long: collecting garbage after each cell, and the picture."""
     monkeypatch.setattr(gc, "collect", lambda: 0)
-    monkeypatch.setattr(study_report, "draw", lambda scores, path: None)
+    monkeypatch.setattr(study_report, "draw_learning_curves", lambda scores, path: None)
 
 
 @pytest.fixture

@@ -114,9 +114,8 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):
-        raise InputError(
-            f"the model has only {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}"
-        )
+        remedy = f"give {-depth - 1} to {depth}"
+        raise InputError(f"the model has only {depth} layers", where="--layers", remedy=remedy)
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))  # −1 is the last, 0 the embeddings
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 

@@ -56,10 +56,9 @@ class ProbedModel:
 def open_probed_model(probe_args: ProbeArguments) -> ProbedModel:
     """Load the checkpoint by stock `BertForPreTraining`; heads that it lacks are random, and are not measured."""
     set_seed(0)
-    heads = ("cls.", "bert.pooler.")
     where = str(probe_args.model_name_or_path)
     tokenizer = load_tokenizer(where, do_lower_case=probe_args.do_lower_case)
-    model, tokenizer, missing = open_network(where, BertForPreTraining, heads, tokenizer)
+    model, tokenizer, missing = open_network(where, BertForPreTraining, ("cls.", "bert.pooler."), tokenizer)
     check_positions(probe_args.max_seq_length, model.config.max_position_embeddings, where)
     return ProbedModel(where, model, tokenizer, missing)
 
@@ -227,8 +226,7 @@ def _table(results: dict) -> list[list[str]]:
     if grammar := results.get("grammar"):
         trained, random = grammar["checkpoint"], grammar["random"]
         shown = f"{trained['accuracy']:.3f} ± {trained['standard_error']:.3f}"
-        rows.append(
-            [f"grammar: {trained['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"]
-        )
+        name, compared = f"grammar: {trained['pairs']:,} minimal pairs", f"random weights {random['accuracy']:.3f}"
+        rows.append([name, shown, compared])
 
     return rows

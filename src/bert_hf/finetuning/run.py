@@ -62,10 +62,7 @@ def parse_finetuning(task: type[Task], argv: list[str] | None) -> tuple | None:
 
 
 def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Check the options of a recipe before anything is read; yield lines for `--check`.
-
-    Without training, the evaluated checkpoint is found, and its options are set where none are given.
-    """
+    """Check the options before anything is read, and yield lines on them; without training, find the checkpoint."""
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
@@ -209,8 +206,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
 
 def write_input_length(folder: Path, length: int) -> None:
     """Write the length of inputs to where text-embeddings-inference reads it."""
-    sizes = {"max_seq_length": length, "do_lower_case": False}
-    write_durably(folder / _INPUT_LENGTH, json.dumps(sizes) + "\n")
+    write_durably(folder / _INPUT_LENGTH, json.dumps({"max_seq_length": length, "do_lower_case": False}) + "\n")
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:
@@ -246,8 +242,6 @@ def better_baselines(name: str, value: float | None, baselines: dict[str, float]
 def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
     """Return the model card, without its metrics. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
-    base = str(task_args.model_name_or_path)
-
     return Card(
         title=Path(args.output_dir or "").name,
         pipeline_tag=task.head.pipeline_tag,
@@ -258,7 +252,7 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
         dataset_license=task_args.dataset_license,
         model_license=task_args.model_license,
         language=task_args.language,
-        base_model=None if task_args.from_scratch else hub_id(base),
+        base_model=None if task_args.from_scratch else hub_id(str(task_args.model_name_or_path)),
         held_out=_held_out(task_args, args, tested),
         stock=task.head.stock,
         usage=task.usage,

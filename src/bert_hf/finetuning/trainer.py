@@ -217,11 +217,8 @@ class FineTuner(ResumableTrainer):
         self._record_options()
 
     def _record_options(self) -> None:
-        """Write class names, thresholds and options of the features into the network's configuration.
-
-        A network of one's own may lack a configuration; one with another number of outputs is an error.
-        """
-        config: Any = getattr(self.network, "config", None)
+        """Write class names, thresholds and options of the features into the configuration of the network."""
+        config: Any = getattr(self.network, "config", None)  # a network of one's own may have none
         if config is None:
             return
         options = self.head.config_options()
@@ -355,10 +352,7 @@ class FineTuner(ResumableTrainer):
         """Set `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
 
         They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
-        would end in a second value for its last step, perhaps of other weights.
-
-        Args:
-            network: None: its weights do not change.
+        would end in a second value for its last step, perhaps of other weights. Without a network no weights change.
         """
         step = self.state.global_step
         logged = any("eval_loss" in log and log["step"] == step for log in self.state.log_history)

@@ -87,10 +87,7 @@ def choose_thresholds(
 ) -> float | list[float]:
     """Return the threshold of class 1 of two (see `choose_threshold`); of several labels per row one for each.
 
-    A label that every row or no row has gets 0.5.
-
-    Args:
-        logits: (N, C). targets: (N,) class ids, or (N, C) 0 and 1.
+    Targets are (N,) class ids, or (N, C) 0 and 1. A label that every row or no row has gets 0.5.
     """
     if targets.ndim == 1:
         return choose_threshold(positive_scores(logits), targets, task_args)

@@ -185,10 +185,7 @@ def span_characters(context: str, tokens: ContextTokens, first: int, last: int) 
 def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> None:
     """Write `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
 
-    The formats of the 2018 code. Each file appears when it is complete.
-
-    Args:
-        threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
+    The formats of the 2018 code. Without a threshold of `null_odds` every question has an answer (SQuAD 1.1).
     """
     by_id = {prediction.question.id: prediction for prediction in predicted}
     lists = {

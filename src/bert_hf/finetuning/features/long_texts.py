@@ -40,18 +40,14 @@ def encode_texts(
     """Encode texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
 
     In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"). In
-    windows the shorter text is in every input, cut to half of it; each window has the label of its row.
-
-    Args:
-        labels: of each row: numbers of classes, or floats; None: inputs have no labels.
+    windows the shorter text is in every input, cut to half of it; each window has the label of its row, if any.
     """
     template = InputTemplate(tokenizer)
-    special = template.special_tokens(pair=rows.pairs is not None)
     firsts = token_ids(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
     inputs: list[ModelInput] = []
     row_of_feature: list[int] = []
-    available = max_seq_length - special
+    available = max_seq_length - template.special_tokens(pair=rows.pairs is not None)
     longer = 0
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
         longer += len(first) + len(second) > available

@@ -97,8 +97,7 @@ class Windows:
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
     """Return windows of at most `longest` pieces (special tokens not counted), which no word exceeds.
 
-    Args:
-        documents: the number of each sentence's document, where windows are filled with words of the same document.
+    With `documents`, the number of each sentence's document, windows are filled with words of the same document.
 
     Example, with `longest` = 4, words of one piece each, and sentences of 2 and 6 words: windows [0, 2), [2, 6) and
     [4, 8); the words 2, 3 and 4 belong to the second and 5, 6 and 7 to the third. With both sentences in one document

@@ -86,9 +86,8 @@ class ClassificationHead(Head):
         if names := tuple(self.given.get("class_names") or ()):
             if not self.is_new and len(names) != len(self.labels):
                 what = f"{len(names)} names, the model has {len(self.labels)} classes"
-                raise InputError(
-                    what, where="--class_names", remedy=f"name them in the order {', '.join(self.labels)}"
-                )
+                remedy = f"name them in the order {', '.join(self.labels)}"
+                raise InputError(what, where="--class_names", remedy=remedy)
             self.labels = names
 
     @property

@@ -1,6 +1,6 @@
 """Words for [MASK]: the masked-LM head of a pre-trained model, which is not fine-tuned here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,11 @@ class FillMaskHead(Head):
 
     # ---- predictions
 
-    def forward(self, network: Callable, batch: dict[str, Tensor]) -> Any:
+    def forward(self, network: Any, batch: dict[str, Tensor]) -> Any:
         """Return (masks of the batch, vocabulary): the head reads only the masks."""
-        model: Any = network
         inputs = {name: values for name, values in batch.items() if name != "length"}
-        states = model.base_model(**inputs).last_hidden_state
-        return model.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
+        states = network.base_model(**inputs).last_hidden_state
+        return network.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         """Return (B, masks, W) ids and probabilities of the W likeliest words, the likeliest first."""

@@ -133,8 +133,7 @@ class Head(ABC):
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> Rows:
         """Return rows in the form of this head, checked.
 
-        Args:
-            labels: "optional": rows may have none, as test rows; "ignored": of rows that are only predicted.
+        Labels are "optional" of test rows, and "ignored" of rows that are only predicted.
         """
 
     def check(self, parts: Mapping[str, Rows]) -> None:  # noqa: B027 - optional
@@ -165,9 +164,7 @@ class Head(ABC):
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
         """Prepare the head's layers for a training on features.
 
-        Args:
-            network: None where the engine keeps weights of its own (DeepSpeed, FSDP).
-            new_head: the layers are random.
+        The network is None where the engine keeps weights of its own (DeepSpeed, FSDP); a new head is random.
         """
 
     def end_training(self, network: Any) -> None:  # noqa: B027 - optional
@@ -185,9 +182,7 @@ class Head(ABC):
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         """Return (B,) for each feature the sum of the losses of its labels; by default the cross-entropy of classes.
 
-        Args:
-            inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
-            label_smoothing: ignored where targets are numbers or answers.
+        `inputs` are the whole batch. Label smoothing is ignored where targets are numbers or answers.
         """
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
@@ -296,8 +291,7 @@ def rows_of_files(
 ) -> Iterator[Row]:
     """Yield the rows of files, globs and folders in their order; one without rows is an error.
 
-    Args:
-        class_names: of Parquet files, the names of classes in place of their numbers.
+    Classes that Parquet files number get their names, unless `class_names` is false.
     """
     for path in expand(list(files), folders=True):
         empty = True
@@ -347,7 +341,7 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
 
 
 def run_network(
-    head: Head, network: Callable, features: datasets.Dataset, device: torch.device
+    head: Head, network: Any, features: datasets.Dataset, device: torch.device
 ) -> tuple[Kept, np.ndarray | None]:
     """Run a network over features, sorted by length.
 
@@ -356,10 +350,9 @@ def run_network(
     """
     rows: list[Any] = features.to_list()
     collate = head.collator()
-    model: Any = network
 
     def compute(numbers: list[int]) -> Iterator[tuple]:
-        batch = add_layout(model, collate([rows[number] for number in numbers]))
+        batch = add_layout(network, collate([rows[number] for number in numbers]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
             outputs = head.forward(network, batch)
@@ -370,7 +363,7 @@ def run_network(
         return zip(*(column.cpu().numpy() for column in columns), strict=True)
 
     tokens = 4_096 if device.type == "cpu" else 65_536
-    with without_padding(model) if device.type == "cuda" else contextlib.nullcontext():
+    with without_padding(network) if device.type == "cuda" else contextlib.nullcontext():
         results = run_by_length(features["length"], compute, tokens=tokens)
     columns = [_stack(column) for column in zip(*results, strict=True)]
     losses = columns.pop() if "labels" in features.column_names else None

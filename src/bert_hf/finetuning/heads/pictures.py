@@ -39,8 +39,7 @@ def marked(text: str, parts: Iterable[tuple[int, int, str]], labels: Collection[
     """Return a text with marked parts, given as (begin, end, label); each of the `labels` has a colour of its own."""
     pieces, done = [], 0
     for begin, end, label in parts:
-        # Hues in equal steps from blue on
-        hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210
+        hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210  # from blue on
         name = f" <small>{escape(label)}</small>" if label else ""
         pieces.append(f'{escape(text[done:begin])}<mark style="--hue: {hue}">{escape(text[begin:end])}{name}</mark>')
         done = end

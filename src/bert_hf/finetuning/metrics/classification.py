@@ -99,9 +99,7 @@ def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = No
 def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Sequence[str] = ()) -> dict[str, float]:
     """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label.
 
-    Args:
-        predictions, references: (N, C) of 0 and 1.
-        names: of the labels, for `f1_NAME`.
+    Both sides are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
     averages: Any = ({"average": "micro", "zero_division": 0}, {"average": None, "zero_division": 0})
@@ -118,12 +116,7 @@ def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Se
 
 
 def regression_metrics(scores: ArrayLike, references: ArrayLike) -> dict[str, float]:
-    """Return Pearson and Spearman correlation, their mean, and the root mean squared error.
-
-    Args:
-        scores: (N,) or (N, 1) predicted numbers.
-        references: (N,).
-    """
+    """Return Pearson and Spearman correlation, their mean, and the root mean squared error; of (N,) or (N, 1)."""
     predictions = np.ravel(scores).astype(np.float64)
     references = np.asarray(references, np.float64)
     pearson = _correlation(pearsonr, references, predictions)

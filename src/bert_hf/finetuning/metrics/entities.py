@@ -147,8 +147,7 @@ def tagging_metrics(
 ) -> dict[str, float]:
     """Return `precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, and `f1_TYPE`.
 
-    Args:
-        of_entities: False: the accuracy only, as of parts of speech.
+    Parts of speech, which are not `of_entities`, have only the accuracy.
     """
     words = sum(map(len, gold))
     pairs = zip(gold, predicted, strict=True)

@@ -33,9 +33,7 @@ def normalized(answer: str) -> str:
 def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
     """Return (exact match, F1 over words) of a prediction, each the maximum over the gold answers.
 
-    Args:
-        prediction: "" where the model finds no answer.
-        gold: all gold answers; none: "" is the right prediction.
+    Without a gold answer "" is the right prediction.
     """
     answers = [answer for answer in map(normalized, gold) if answer] or [""]
     words = normalized(prediction)
@@ -120,9 +118,7 @@ def best_threshold(
     odds, which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer
     nothing, whatever the odds are.
 
-    Args:
-        scores: of the predicted questions, by id.
-        answer_nothing: the threshold that is returned where it is best to answer nothing.
+    `scores` are of the predicted questions; `answer_nothing` replaces 0.0 as the threshold of answering nothing.
     """
     total = float(sum(not gold[name] for name in scores))  # nothing is answered
     best, at = total, answer_nothing

@@ -77,11 +77,7 @@ def _first_filled(values: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tuple[list[str], list]:
-    """Return the keys by which labels name the choices, if there are any, and the choices of a row, unchecked.
-
-    Args:
-        numbers_are_keys: labels name numbered columns: "2" is `option2`.
-    """
+    """Return the keys by which labels name the choices ("2" for `option2` if `numbers_are_keys`), and the choices."""
     for name in _CHOICES:
         choices = parsed_cell(values.get(name))
         if isinstance(choices, dict) and isinstance(choices.get("text"), list):
@@ -105,8 +101,7 @@ def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tupl
 def _choice_index(label: str, keys: list[str], choices: list[str], may_be_text: bool) -> int | None:
     """Return the index of the choice that a label names: by key, number from 0, text or letter; None: it names none.
 
-    Args:
-        may_be_text: of choices that are numbers, a label names the one with its text.
+    Of choices that are numbers, a label names the one with its text if `may_be_text`.
     """
     if label in keys:
         return keys.index(label)

@@ -55,8 +55,7 @@ def find_layout(
 ) -> Layout | None:
     """Return the layout of a file by its first lines; None where it has no line with a word.
 
-    Args:
-        word, label: numbers of the columns, from 1, as the user gives them; None: found.
+    The user may give the numbers of the columns of `word` and `label`, from 1.
     """
     head = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
     lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in head]

@@ -155,9 +155,8 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
             raise InputError("contains no rows", where=path, remedy="download the file again")
 
         text, pair, label = data.file_columns
-        texts = labelled_rows(
-            rows, Columns(text, pair, label if labelled else None), "needed" if labelled else "ignored"
-        )
+        columns = Columns(text, pair, label if labelled else None)
+        texts = labelled_rows(rows, columns, "needed" if labelled else "ignored")
         if labelled and not data.regression:
             if data.labels_are_ids:
                 texts = texts.with_names(data.labels)

@@ -84,11 +84,8 @@ class LabelledTexts:
         return replace(self, **taken)
 
     def with_names(self, names: Sequence[str]) -> "LabelledTexts":
-        """Return the rows with the names of labels that are ids: "spam" for "1" of ("ham", "spam").
-
-        Names that are numbers themselves are no names of ids: rows stay as they are.
-        """
-        if self.labels is None or any(as_number(name) is not None for name in names):
+        """Return the rows with the names of labels that are ids: "spam" for "1" of ("ham", "spam")."""
+        if self.labels is None or any(as_number(name) is not None for name in names):  # "1" is a name itself
             return self
         by_number = {str(number): name for number, name in enumerate(names)}
 
@@ -137,9 +134,8 @@ class LabelledTexts:
                 break
 
         for name in filter(lambda name: name.casefold() in _MISSING, labels):
-            logger.info(
-                f"! {self.class_names().count(name):,} rows have the label {name!r}: remove them if it says none"
-            )
+            count = self.class_names().count(name)
+            logger.info(f"! {count:,} rows have the label {name!r}: remove them if it says none")
         if len(self) >= _MOST_COUNTED and len(labels) > len(self) / 2:
             logger.info(f"! {len(labels):,} classes of {len(self):,} rows: is {self.columns.label!r} the label?")
 
@@ -165,8 +161,8 @@ class LabelledTexts:
     def _check_decimal_marks(self) -> None:
         """Check that a comma or point is a decimal mark in all labels: 1,234 and 1.5 cannot both be."""
         commas = [label for label in self.class_names() if "," in str(label)]
-        points = [str(label) for label in self.class_names() if "." in str(label)]
-        points = [label for label in points if _THOUSANDS.fullmatch(label.replace(".", ","))]
+        with_point = [str(label) for label in self.class_names() if "." in str(label)]
+        points = [label for label in with_point if _THOUSANDS.fullmatch(label.replace(".", ","))]
         if commas and all(map(_THOUSANDS.fullmatch, commas)):
             what = f"label {commas[0]!r} has a decimal comma, or one of thousands"
             raise InputError(what, where=self.file(), remedy=f"write {commas[0].replace(',', '')} or a decimal point")
@@ -311,10 +307,8 @@ def labelled_rows(
     if labels_are == "needed" and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
-    labels = None
-    if labels_are != "ignored":
-        labels = _labels_of_rows(rows, columns, labels_are == "optional", separator, problem_type)
-
+    are_read = labels_are != "ignored"
+    labels = _labels_of_rows(rows, columns, labels_are == "optional", separator, problem_type) if are_read else None
     return LabelledTexts(
         texts=_texts(rows, str(columns.text)),
         labels=labels,

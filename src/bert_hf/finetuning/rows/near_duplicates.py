@@ -59,10 +59,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _similar_texts(signatures: np.ndarray) -> np.ndarray:
-    """Return (texts,) the number of each text's connected component, by MinHash signatures (texts, values), 16 bits.
-
-    Texts are compared with their neighbours in each band, sorted by its values: most texts are never compared.
-    """
+    """Return (texts,) the number of each text's connected component, by signatures (texts, values) of 16 bits."""
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
         # Sorted by the three values of the band, then by one of the next: 16 bits each, the first the highest

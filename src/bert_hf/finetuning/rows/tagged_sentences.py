@@ -59,19 +59,15 @@ class TaggedSentences:
 
         Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
         """
-        subset = TaggedSentences(tags=None if self.tags is None else [])
-        document, previous = -1, -2
-        for row in map(int, rows):
-            if row != previous + 1 or self.documents[row] != self.documents[previous]:
-                document = row
-            subset.words.append(self.words[row])
-            subset.documents.append(document)
-            subset.places.append(self.places[row])
-            subset.spans.append(self.spans[row])
-            if self.tags is not None and subset.tags is not None:
-                subset.tags.append(self.tags[row])
-            previous = row
-        return subset
+        numbers = [int(row) for row in rows]
+        documents: list[int] = []
+        for previous, row in zip([-2, *numbers], numbers, strict=False):
+            follows = row == previous + 1 and self.documents[row] == self.documents[previous]
+            documents.append(documents[-1] if follows else row)
+
+        values = {name: getattr(self, name) for name in ("words", "tags", "places", "spans")}
+        taken: Any = {name: None if own is None else [own[row] for row in numbers] for name, own in values.items()}
+        return TaggedSentences(documents=documents, **taken)
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
         """Return file and line of a word, for an error line; the line is None where it is not known."""

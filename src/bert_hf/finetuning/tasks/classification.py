@@ -286,10 +286,8 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         """Return the metrics of majority class and linear models, whose thresholds are chosen as the model's."""
         task_args = self.task_args
         part = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
-        train, validation, test = (
-            cut_texts(self.parts[each], self.tokenizer, task_args.max_seq_length, task_args.long_texts)
-            for each in ("train", "validation", part)
-        )
+        limits = self.tokenizer, task_args.max_seq_length, task_args.long_texts
+        train, validation, test = (cut_texts(self.parts[each], *limits) for each in ("train", "validation", part))
         baselines = Baselines(train, self.head)
         chosen = {}
         if thresholds.threshold_option(task_args):

@@ -26,18 +26,8 @@ class QuestionAnsweringTask(Task):
     head_name = "question_answering"
     arguments = QuestionAnsweringArguments
     splits_test = False
-    identity_options = (
-        "doc_stride",
-        "max_query_length",
-        "max_answer_length",
-        "n_best_size",
-        "version_2_with_negative",
-        "null_score_diff_threshold",
-    )
-    example: ClassVar[Any] = {
-        "question": "Who wrote the letter?",
-        "context": "Anna wrote the letter in May.",
-    }  # of any length
+    identity_options = (*QuestionAnsweringHead.option_names, "version_2_with_negative", "null_score_diff_threshold")
+    example: ClassVar[Any] = {"question": "Who wrote the letter?", "context": "Anna wrote the letter in May."}
     head: QuestionAnsweringHead
     task_args: QuestionAnsweringArguments
     parts: dict[str, list[Question]]

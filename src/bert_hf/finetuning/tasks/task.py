@@ -122,11 +122,7 @@ class Task:
         return np.zeros(len(rows), np.int64)
 
     def add_split_parts(self, parts: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts that were read, and those that are missing, split off the training rows.
-
-        Without validation rows some are split off, and test rows too if neither were given and `splits_test`; a run
-        with only validation rows is evaluated on these.
-        """
+        """Return the parts, missing ones split off the training rows; given validation rows suffice."""
         if "validation" in parts:
             return parts
         task_args = self.task_args

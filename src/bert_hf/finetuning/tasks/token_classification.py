@@ -26,9 +26,8 @@ class TokenClassificationTask(Task):
 
     @classmethod
     def make_head(cls, task_args: Any, tokenizer: Any, head: Any = None) -> Any:
-        return super().make_head(
-            task_args, tokenizer, head or ("frozen_features" if task_args.feature_based else None)
-        )
+        head = head or ("frozen_features" if task_args.feature_based else None)
+        return super().make_head(task_args, tokenizer, head)
 
     # ---- rows
 
