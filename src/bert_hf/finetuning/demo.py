@@ -26,8 +26,7 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    # A pre-trained model reads as much as in its training, which its tokenizer does not record
-    trained = (recorded(Path(where)) or {}).get("examples", {})
+    trained = (recorded(Path(where)) or {}).get("examples", {})  # a pre-training's: its tokenizer may read more
     lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.text_columns, predictor.head.length

@@ -184,11 +184,8 @@ class FineTuner(ResumableTrainer):
         facts: dict | None = None,
         **options: Any,
     ):
-        if task is None:
-            parts = {"train": train_dataset, "validation": eval_dataset}
-            made = task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
-        else:
-            made = task
+        parts = {"train": train_dataset, "validation": eval_dataset}
+        made = task or task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
         # Copies: another trainer may be given the same objects
         args = FineTuningArguments() if args is None else copy.copy(args)
         self.task = copy.copy(made)
@@ -296,9 +293,7 @@ class FineTuner(ResumableTrainer):
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
+    def evaluate(self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
         """Return the metrics of the validation rows, or of other labelled rows, as `datasets` gives them."""
         own = [part.features for part in self._parts.values()]
         if eval_dataset is None or any(eval_dataset is features for features in own):

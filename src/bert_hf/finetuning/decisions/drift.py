@@ -10,7 +10,6 @@ from bert_hf.data.text.tokenization import id_count
 
 _LEAST_EFFECT = 0.5  # difference of two means, in standard deviations of the training rows, that is reported
 _LEAST_ERRORS = 4.0  # and in standard errors of the mean
-_ROUNDING = 1e-3  # above the error of recorded means and deviations
 
 
 def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[float, float]]:
@@ -28,7 +27,7 @@ def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mappi
     for name, values in _measures(features, tokenizer).items():
         mean, deviation = typical[name]
         least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)
-        if abs(values.mean() - mean) > least + _ROUNDING:
+        if abs(values.mean() - mean) > least + 1e-3:  # more than recorded values are rounded
             differences.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
     return f"! the rows differ from the training rows: {', '.join(differences)}" if differences else ""
 

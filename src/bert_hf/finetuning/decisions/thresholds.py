@@ -76,10 +76,8 @@ def few_negatives_line(rate: float | None, targets: np.ndarray, labels: Sequence
     negatives = int(np.sum(targets == 0))
     if targets.ndim == 2 or not rate or negatives * rate >= 1:
         return ""
-    return (
-        f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}: "
-        f"{math.ceil(1 / rate):,} are needed"
-    )
+    line = f"! {negatives:,} validation rows of {labels[0]!r} cannot show a false-positive rate of {rate:g}"
+    return f"{line}: {math.ceil(1 / rate):,} are needed"
 
 
 def choose_thresholds(
