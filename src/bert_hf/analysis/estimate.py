@@ -124,7 +124,7 @@ def plan_run(
     args: PreTrainingArguments,
     estimate_args: EstimateArguments,
 ) -> tuple[Plan, int]:
-    """Return the run, and the tokens of a prepared corpus that it trains on (0 without one). Nothing is built."""
+    """Return the run, and the tokens of a prepared corpus that it trains on (0 without one)."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
@@ -144,7 +144,7 @@ def plan_run(
     if steps <= 0:
         per_row = sum(share * corpus_tokens_of_row(length) for length, share in example_args.lengths())
         steps = max(1, round(args.num_train_epochs * corpus_tokens / per_row / estimate_args.global_batch))
-    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)
+    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)  # `end` counts examples: here steps
     ends = [*(phase.end for phase in phases[:-1]), steps]
     lengths = [phase.max_seq_length for phase in phases]
 

@@ -9,7 +9,7 @@ parentheses), `Trainer.…` is transformers/trainer.py:
           get_batch_samples             the micro-batches of the step; counts its labels (count_items)
           training_step                 for each micro-batch (PreTrainer: long examples in several pieces)
             Trainer.training_step
-              _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner)
+              _recorded_loss → compute_loss   the loss (PreTrainer, FineTuner) of the outputs of `forward`
               accelerator.backward            the gradient
           _get_grad_norm                stops the run before an update that is not finite
           optimizer.step, lr_scheduler.step

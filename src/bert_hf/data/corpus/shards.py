@@ -75,17 +75,18 @@ class ShardWriter:
         self.document_ended = True
         return self
 
-    def add(self, encoded: Encoded) -> None:
-        """Add some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
+    def add(self, group: Encoded) -> None:
+        """Add a group of pieces of text; `ends` of each piece: whether a document ends with it.
 
-        A document of more than `_MAX_DOCUMENT_TOKENS` tokens (a file without blank lines, say) is ended there.
+        A record batch ends where a document does. One of about `_MAX_DOCUMENT_TOKENS` tokens (a file without blank
+        lines, say) is ended there.
         """
-        self._size += len(encoded.ids) + len(encoded.ends)
-        if self._size >= _MAX_DOCUMENT_TOKENS and not encoded.ends[-1]:
-            encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
+        self._size += len(group.ids) + len(group.ends)
+        if self._size >= _MAX_DOCUMENT_TOKENS and not group.ends[-1]:
+            group = group._replace(ends=np.append(group.ends[:-1], True))
 
-        self.document_ended = bool(encoded.ends[-1])
-        self._pending.append(encoded)
+        self.document_ended = bool(group.ends[-1])  # only there `InputShards` ends the shard
+        self._pending.append(group)
         if self._size >= _BATCH_TOKENS and self.document_ended:
             self._flush()
 

@@ -186,10 +186,10 @@ class Corpus:
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
         """Return the shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens.
 
-        A corpus that fits into one window is one. The order is drawn; without a generator the shards keep theirs.
+        The order is drawn, so that each epoch mixes other shards; without a generator it is the one of the files.
         """
         in_order = self._group_shards(self.shards)
-        if rng is None or len(in_order) == 1:  # so held-out documents, those of one window, stay together
+        if rng is None or len(in_order) == 1:  # in another order, shards that fit into one window could need two
             return in_order
         return self._group_shards([self.shards[i] for i in rng.permutation(len(self.shards))])
 

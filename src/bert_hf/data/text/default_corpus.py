@@ -79,7 +79,7 @@ def _default_modules() -> Iterator[Iterable[list[str]]]:
     if topics.is_file():
         nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
         strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-        yield ([text] for text in strings if len(text) > 400)
+        yield ([text] for text in strings if len(text) > 400)  # the others are keys
 
     roots = [library]
     for name in DEFAULT_PACKAGES:

@@ -124,7 +124,10 @@ class ClassificationHead(Head):
             yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
-        """Return texts and labels; the first rows decide the columns and the problem type for all later ones."""
+        """Return texts and labels; the first rows decide the columns, and whether a row has several labels.
+
+        Rows without text are left out, but of rows to predict, where each has a prediction.
+        """
         named = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
         texts = labelled_rows(list(rows), named, labels, separator, self.problem_type)
@@ -134,7 +137,7 @@ class ClassificationHead(Head):
             several = any(isinstance(label, tuple) for label in texts.labels)
             self.problem_type = MULTIPLE if several else CLASSES
         if self.labels:
-            texts = texts.with_names(self.labels)
+            texts = texts.with_names(self.labels)  # of labels such as 0, 1
         if labels != "ignored":
             return without_empty(texts)
         self.empty_rows += sum(not text for text in texts.texts)

@@ -1,4 +1,7 @@
-"""The interface of a head: one kind of output layer on BERT, and all that the project knows about it."""
+"""The interface of a head: one kind of output layer on BERT, and all that the project knows about it.
+
+A new kind is a module of this package; an entry in its `HEADS` gives it to the commands.
+"""
 
 import contextlib
 import inspect

@@ -91,7 +91,7 @@ def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
 
 
 def _assign_folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
-    """Return (N,) the fold of each row, by StratifiedGroupKFold."""
+    """Return (N,) the fold of each row, by StratifiedGroupKFold over `_bundles`; callers handle rare classes."""
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     bundles = _bundles(groups, strata, state)
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
