@@ -131,6 +131,11 @@ def test_mails_are_decoded(tmp_path):
     assert mail_text(html.as_bytes()) == "One & two\nthree"
     coded = b"From: a@b\nSubject: S\nContent-Transfer-Encoding: base64\n\n" + base64.encodebytes(b"Hello\n")
     assert mail_text(coded) == "S\n\nHello"
+    assert (
+        mail_text("From: a\nSubject: Grüße\n\nb".encode())
+        == "Grüße\n\nb"
+        == mail_text("From: a\nSubject: Grüße\n\nb".encode("latin-1"))
+    )
     assert mail_text(b"From: a\nSubject: =?x?q?y?=\nContent-Type: text/plain; charset=none\n\ncaf\xe9") == (
         "=?x?q?y?=\n\ncafé"
     )
@@ -151,11 +156,11 @@ def test_a_mail_is_known_by_its_headers(head, expected):
 
 
 def test_files_of_mails_have_a_document_for_each(tmp_path):
-    raw = b"From: a@b\nSubject: One\n\nText.\nFrom here on.\n"
+    raw = b"From: a@b\nSubject: One\n\nText.\n\nFrom here on.\n"
     box = b"".join(b"From a@b Thu Aug 22 12:00:00 2002\n" + raw + b"\n" for _ in range(2))
     (tmp_path / "0001.7c5").write_bytes(raw)
     (tmp_path / "inbox").write_bytes(codecs.BOM_UTF8 + box)
-    expected = ["One\n\nText.\nFrom here on."]
+    expected = ["One\n\nText.\n\nFrom here on."]
     assert list(read_documents(str(tmp_path / "0001.7c5"))) == texts_of(tmp_path / "0001.7c5") == expected
     assert list(read_documents(str(tmp_path / "inbox"))) == expected * 2
     assert [row.values for row in read_rows(str(tmp_path / "inbox"))] == [{"text": expected[0]}] * 2
@@ -193,6 +198,21 @@ def test_a_table_is_known_by_its_header(tmp_path, separator, name):
     assert texts_of(tmp_path / name) == [text for _, text, _ in rows]
 
 
+def test_semicolons_in_each_line_make_a_table(tmp_path):
+    rows = [f"{number};Ein Satz, {number}." for number in range(6)]
+    (tmp_path / "a.txt").write_text("\n".join(["Nummer;Beitrag", *rows]))
+    assert texts_of(tmp_path / "a.txt", text_column="Beitrag") == [row[2:] for row in rows]
+    (tmp_path / "b.txt").write_text("text\n" + "One; two.\n" * 4)
+    assert len(texts_of(tmp_path / "b.txt")) == 1
+
+
+@pytest.mark.parametrize("form", ["utf-16le", "utf-16be"])
+def test_utf_16_without_a_mark_is_named(tmp_path, form):
+    (tmp_path / "a.txt").write_bytes("Plain text".encode(form))
+    with pytest.raises(InputError, match=f"zero bytes, as in UTF-16; .* --encoding {form}"):
+        texts_of(tmp_path / "a.txt")
+
+
 def test_text_with_commas_is_no_table(tmp_path):
     for text in ("Text, and more.\n\nOne, two.", "Content, questions\nA, b, c\nD", "text\nlabel\nmore"):
         (tmp_path / "a.txt").write_text(text)
@@ -224,6 +244,8 @@ def test_a_file_without_a_header_has_the_columns_that_are_given(tmp_path):
     (tmp_path / "a.tsv").write_text("7\tham\tHello\n8\tspam\tWin\n")
     columns = ["id", "label", "text"]
     assert [row.values["text"] for row in read_rows(str(tmp_path / "a.tsv"), columns=columns)] == ["Hello", "Win"]
+    (tmp_path / "c.csv").write_text("Hello\nWin\n")
+    assert next(read_rows(str(tmp_path / "c.csv"), columns=columns)).values == {"text": "Hello"}
     (tmp_path / "b.tsv").write_text("number\tkind\ttext\n8\tspam\tWin\n")
     assert [list(row.values) for row in read_rows(str(tmp_path / "b.tsv"), columns=columns)] == [
         ["number", "kind", "text"]
@@ -240,6 +262,8 @@ def test_a_wide_table_without_a_header_has_numbered_columns(tmp_path):
 @pytest.mark.parametrize(
     ("head", "what"),
     [
+        (b"One line.\rAnother.\r", "its lines end as on an old Mac"),
+        (b"{\\rtf1 text}", "a document in RTF"),
         (b"a.txt".ljust(257, b"\0") + b"ustar", "a tar archive"),
         (b"<!doctype HTML><html>", "an HTML page"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),

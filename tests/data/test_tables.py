@@ -64,10 +64,13 @@ def values(path, encoding=None):
         ("a.csv", separated(ROWS, delimiter=";")),
         ("a.csv", separated(ROWS, quoting=csv.QUOTE_ALL)),
         ("a.csv", "\ufeff" + separated(ROWS)),
+        ("a.csv", separated([*ROWS[:2], NAMES, *ROWS[2:]])),  # two exports, joined
+        ("a.csv", '"sep=;"\n' + separated(ROWS, delimiter=";")),
         ("a.csv.gz", gzip.compress(separated(ROWS).encode(), mtime=0)),
         ("a.jsonl", "".join(json.dumps(row) + "\n\n" for row in OBJECTS)),
         ("a.json", "".join(json.dumps(row) + "\n" for row in OBJECTS)),
         ("a.json", json.dumps(OBJECTS)),
+        ("a.json", json.dumps({"version": 1, "data": OBJECTS})),
         ("a.json", "\n" + json.dumps(OBJECTS, indent=2).replace("\n", "\r\n") + "\n"),
         ("a.jsonl.xz", lzma.compress(json.dumps(OBJECTS).encode("utf-8-sig"))),
         ("a.parquet", PARQUET),
@@ -147,7 +150,7 @@ def test_a_field_of_any_length_and_a_carriage_return_in_a_field(tmp_path):
     ],
 )
 def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, first, names):
-    path = write(tmp_path, "a.tsv", f"{first}\nham\tOk lar\nspam\tFree entry\nham\ttext\ntext\tham\n")
+    path = write(tmp_path, "a.tsv", f"{first}\nham\tOk lar\nspam\tFree entry\nham\ttext me\ntext\tham\n")
     rows = [row.values for row in read_rows(path)]
     assert len(rows) == (5 if names is None else 4)
     assert list(rows[0]) == (names or ["label", "text"])

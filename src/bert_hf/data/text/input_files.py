@@ -41,6 +41,7 @@ _UNREADABLE = {
     b"\x93NUMPY": "an array of numpy",
     b"<!DOCTYPE html": "an HTML page",
     b"<html": "an HTML page",
+    b"{\\rtf": "a document in RTF",
     b"version https://git-lfs": "a pointer of Git LFS (run git lfs pull)",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file
@@ -137,7 +138,11 @@ def _by_content(path: str, changed: int) -> tuple[str | None, str | None]:
     if unreadable or head[257:262] == b"ustar":
         what = f"{unreadable or 'a tar archive'}, not text"
         raise InputError(what, where=path, remedy="save its text as a .txt, .csv or .jsonl")
-    return packed, _kind_of_text(head, named_kind(path))
+    kind = _kind_of_text(head, named_kind(path))
+    if kind != ".parquet" and b"\r" in head and b"\n" not in head:
+        remedy = f"convert the file: tr '\\r' '\\n' < {path}"
+        raise InputError("its lines end as on an old Mac (CR)", where=path, remedy=remedy)
+    return packed, kind
 
 
 def _kind_of_text(head: bytes, named: str) -> str | None:
@@ -150,7 +155,7 @@ def _kind_of_text(head: bytes, named: str) -> str | None:
         return None
     if is_mail(head):
         return ".mbox" if head.startswith(b"From ") else ".eml"
-    if text.startswith(b"<doc ") and b">" in text.partition(b"\n")[0]:
+    if text.startswith((b"<doc ", b"<doc>")) and b">" in text.partition(b"\n")[0]:
         return ARTICLES
     if text.startswith(b"[") and text[1:].lstrip().startswith(b"{"):
         return ".json"
@@ -170,15 +175,20 @@ def _are_objects(text: bytes) -> bool:
 
 
 def _kind_of_table(head: bytes) -> str | None:
-    """Return the kind of a file whose first line has usual names of columns, and whose rows have as many fields."""
+    """Return the kind of a file whose first line has usual names of columns, and whose rows have as many fields.
+
+    Semicolons and |, which are rare in prose, need no usual names where each of the first lines has as many.
+    """
     lines = head.decode("utf-8", "replace").splitlines(keepends=True)[:20]
     for separator in "\t;,|":
         names = lines[0].strip().split(separator) if lines else []
-        if len(names) == 1 or _USUAL_NAMES.isdisjoint(name.strip('"').lower() for name in names):
+        usual = not _USUAL_NAMES.isdisjoint(name.strip('"').lower() for name in names)
+        if len(names) == 1 or not (usual or separator in ";|"):
             continue
         with contextlib.suppress(csv.Error):
             rows = list(csv.reader(lines[1:], delimiter=separator))
-            if sum(len(row) == len(names) for row in rows) >= 0.9 * len(rows) > 0:
+            fewest = 0.9 * len(rows) if usual else max(len(rows) - 1, 5)  # the last one may be cut off
+            if sum(len(row) == len(names) for row in rows) >= fewest > 0:
                 return ".tsv" if separator == "\t" else ".csv"
     return None
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
-from email.message import Message
 from html.parser import HTMLParser
 
 _USUAL = frozenset(
     b"from to cc subject date received return-path delivered-to message-id mime-version content-type reply-to sender "
     b"content-transfer-encoding organization newsgroups".split()
 )
+_FROM = re.compile(rb"From \S.*\d:\d\d")  # the first line of a mail in an mbox; not `From here on, …`
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]*):(?:\s|$)")
 _BLOCKS = frozenset("address blockquote br div dd dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre table td th tr ul".split())
 
@@ -33,11 +33,11 @@ def is_mail(head: bytes) -> bool:
 
 
 def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the mails of an mbox file; a mail begins with a line `From …` at the beginning or after a blank line."""
+    """Yield the mails of an mbox file; a mail begins with a line `From …`, the first one or one after a blank line."""
     mail: list[bytes] = []
     blank = True
-    for line in lines:
-        if blank and line.startswith(b"From "):
+    for number, line in enumerate(lines):
+        if blank and (_FROM.match(line) or (number == 0 and line.startswith(b"From "))):
             if mail:
                 yield b"".join(mail)
             mail = []
@@ -55,25 +55,24 @@ def mail_text(raw: bytes) -> str:
     for part in mail.walk():
         kind = part.get_content_subtype()
         if part.get_content_maintype() == "text" and kind in bodies and part.get_content_disposition() != "attachment":
-            text = _decoded(part)
+            content = part.get_payload(decode=True)
+            text = _decoded(content, part.get_content_charset("utf-8")) if isinstance(content, bytes) else ""
             bodies[kind].append(text if kind == "plain" else html_text(text))
     plain, html = ("\n".join(text.strip() for text in texts) for texts in bodies.values())
 
-    subject = mail.get("subject", "")
+    subject = next((value for name, value in mail.raw_items() if name.lower() == "subject"), "")
     with contextlib.suppress(HeaderParseError, LookupError, ValueError):  # it stays as it stands
         subject = str(make_header(decode_header(subject)))
-    parts = (" ".join(str(subject).split()), (plain or html).replace("\r\n", "\n"))
+    subject = _decoded(subject.encode("utf-8", "surrogateescape"))  # of bytes without a charset
+    parts = (" ".join(subject.split()), (plain or html).replace("\r\n", "\n"))
     return "\n\n".join(filter(None, parts))
 
 
-def _decoded(part: Message) -> str:
-    """Return the text of a part in the character set that it names, else UTF-8, else that of Windows."""
-    raw = part.get_payload(decode=True)
-    if not isinstance(raw, bytes):
-        return ""
-    for charset in (part.get_content_charset("utf-8"), "utf-8"):
+def _decoded(raw: bytes, charset: str = "utf-8") -> str:
+    """Return the text of bytes in the character set that is named, else UTF-8, else that of Windows."""
+    for each in (charset.replace("gb2312", "gb18030"), "utf-8"):  # mails name the smaller set
         try:
-            return raw.decode(charset)
+            return raw.decode(each)
         except (LookupError, UnicodeDecodeError):
             continue
     return raw.decode("cp1252", "replace")

@@ -141,7 +141,7 @@ def read_plain(path: str) -> Iterator[Piece]:
 
     for number, column, raw, ends in _raw_lines(path, PIECE):
         part = _decode(raw, path, number, column)
-        mark = articles and column == 0 and part.startswith(("<doc ", "</doc>"))
+        mark = articles and column == 0 and part.startswith(("<doc ", "<doc>", "</doc>"))
         if articles and not mark and not part.strip():
             continue
         blank = mark or (blank and not part.strip())

@@ -7,6 +7,7 @@ separator   The one by which most lines have the same number of fields, two or m
 quotes      RFC 4180. In a .tsv or .txt with tabs or |, if one of its lines breaks these rules, quotes are text.
 mails       A file of mails has one row for each, whose column `text` has subject and body.
 header      The first row, unless no column has a usual name and a value of the first row occurs again below it.
+            Where it occurs again as a whole, as in files that were joined, it is left out.
 columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
 """
 
@@ -38,6 +39,7 @@ _JSON_HINT = "write one JSON object per line"
 
 _ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
 _NUMPY_LIST = re.compile(rf"\[\s*(?:(?:{_ELEMENT})\s+)+(?:{_ELEMENT})\s*\]")  # as pandas writes arrays
+_NUMPY_ARRAY = re.compile(r"\barray\((\[[^\[\]]*\])(?:, dtype=\w+)?\)")  # as it writes them inside objects
 
 csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
 
@@ -78,7 +80,7 @@ def read_rows(
         class_names: of a Parquet file that `datasets` wrote, the names of classes in place of their numbers.
         separator: between the fields of a .csv or .tsv file, "tab" or one character; None: found in the file.
         columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, and
-            none of these names.
+            none of these names; or one field, which is the text.
     """
     kind = kind_of(path)
     if kind == ".parquet":
@@ -140,6 +142,8 @@ def parsed_cell(value: Any) -> Any:
         return value
     if _NUMPY_LIST.fullmatch(value):
         return [ast.literal_eval(element) for element in re.findall(_ELEMENT, value)]
+    if value[0] == "{":
+        value = _NUMPY_ARRAY.sub(r"\1", value)
     try:
         return ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
@@ -184,7 +188,10 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]
-    raise row.header_error("text column not recognised", f"pass --text_column, one of: {', '.join(named)}")
+    remedy = f"pass --text_column, one of: {', '.join(named)}"
+    if len(named) == 1:  # it may be the first text
+        remedy += "; or write a line with the name text above it, if it is none"
+    raise row.header_error("text column not recognised", remedy)
 
 
 # ---- separated fields
@@ -202,7 +209,7 @@ def _separated_rows(
     lines = read_lines(path, encoding)
     head = list(itertools.islice(lines, _DIALECT_LINES))
     texts = [line for _, line in head]
-    named = re.fullmatch("sep=(.)", texts[0]) if texts else None  # as Excel reads and some exports write it
+    named = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
     mark = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     mark = mark or (named[1] if named else _choose_separator(texts, kind))
     quoted = kind not in _TABS or mark in ",;" or _quotes_are_quoting(path, encoding, mark)
@@ -211,14 +218,18 @@ def _separated_rows(
         return itertools.islice(_fields(lines, path, mark, quoted), int(named is not None), None)
 
     _, first = next(numbered_fields(head), (1, []))
-    if columns and len(first) == len(columns) and not set(first) & set(columns):
+    unlike = columns and set(first).isdisjoint(columns)
+    if columns and unlike and len(first) == len(columns):
         names = list(columns)
+    elif unlike and len(first) == 1 and first[0].lower() not in TEXT_NAMES:
+        names = ["text"]
     else:
         names = _names_without_header(numbered_fields(head), like)
     rows = numbered_fields(itertools.chain(head, lines))
+    header: list[str] = []
     if not names:
-        line, names = next(rows, (1, []))
-        names = [name.strip() for name in names]
+        line, header = next(rows, (1, []))
+        names = [name.strip() for name in header]
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
         if repeated:
             what = f"duplicate column {repeated[0]!r}"
@@ -227,12 +238,18 @@ def _separated_rows(
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
 
+    headers = 0
     for line, fields in rows:
         if len(fields) != len(names):
             between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(mark, repr(mark))
             what = f"{len(fields)} fields between {between} instead of {len(names)}"
-            raise InputError(what, where=path, line=line, remedy="fix the row, or pass --separator")
-        yield line, dict(zip(names, fields, strict=True))
+            raise InputError(what, where=path, line=line, remedy="fix the row or the header, or pass --separator")
+        if len(fields) > 1 and fields == header:
+            headers += 1
+        else:
+            yield line, dict(zip(names, fields, strict=True))
+    if headers:
+        logger.info(f"{path}: its header comes again in {headers:,} lines, which are left out")
 
 
 def _choose_separator(lines: list[str], kind: str) -> str:
@@ -333,8 +350,11 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
         whole = parse_json(text, path, "fix the array of JSON objects")
         items = ((None, item) for item in (whole if isinstance(whole, list) else _rows_inside(whole)))
     else:
-        every = itertools.chain([(number, first)] if first else [], lines)
+        second = next(lines, None)
+        every = itertools.chain([(number, first)] if first else [], [second] if second else [], lines)
         items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in every)
+        if second is None:
+            items = ((number, row) for number, item in items for row in _rows_inside(item))
 
     for line, item in items:
         if not isinstance(item, dict):
@@ -345,9 +365,10 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
         yield line, item
 
 
-def _rows_inside(item: dict[str, Any]) -> list:
+def _rows_inside(item: Any) -> list:
     """Return the rows under the key of an object that is the whole file, else the object."""
-    return next((item[name] for name in ("data", "rows", "examples") if isinstance(item.get(name), list)), [item])
+    named = [item.get(name) for name in ("data", "rows", "examples")] if isinstance(item, dict) else []
+    return next((rows for rows in named if isinstance(rows, list)), [item])
 
 
 # ---- Parquet
