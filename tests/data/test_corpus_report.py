@@ -96,6 +96,12 @@ def test_sentences_of_many_documents_are_reported(texts, report):
     assert [line for line in asks if "or more of 240 documents share: remove menus" in line]
 
 
+def test_unknown_words_are_no_duplicates(words):
+    documents = [f"{letter * 101}." for letter in "abcdefghijklmn"]
+    asks = [finding.what for finding in corpus_findings(TextCorpus(documents, words), words) if finding.remedy]
+    assert not [what for what in asks if "duplicates" in what or "share" in what]
+
+
 def test_advice_that_the_run_cannot_follow_is_not_given(texts, words):
     documents = [*texts[:20], *(f"Only the boat{i}." for i in range(90)), texts[3]]
     corpus = TextCorpus(documents, words)
@@ -168,6 +174,7 @@ PLAIN = "The boats left the harbour at noon, and the crew sang until the wind tu
         "\n== History ==\n",
         "\n{| class=wikitable\n|-\n",
         "formula_12",
+        "\n12\t",
     ],
 )
 def test_each_kind_of_markup_is_found(residue):
