@@ -65,6 +65,8 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         ({"question": "q", "choices": {"label": ["A", "B"], "text": ["x", "y"]}, "answerKey": "B"}, BOTH),
         ({"question": "q", "choices": {"label": ["1", "2"], "text": ["x", "y"]}, "answerKey": "2"}, BOTH),
         ({"question_stem": "q", "choices": '{"text": ["x", "y"], "label": ["A", "B"]}', "answerKey": "B"}, BOTH),
+        ({"question": "q", "choices": "{'text': array(['x', 'y'], dtype=object), 'label': array(['A', 'B'])}",
+          "answerKey": "B"}, BOTH),
         ({"question": {"stem": "q", "choices": [{"text": "x", "label": "A"}, {"text": "y", "label": "B"}]},
           "answerKey": "B"}, BOTH),
         ({"article": "c", "question": "q", "options": ["x", "y"], "answer": "b"}, ("c", "q", ("x", "y"), 1)),
@@ -72,6 +74,9 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         ({"premise": "c", "question": "q", "choice1": "x", "choice2": "y", "label": "1"}, ("c", "q", ("x", "y"), 1)),
         ({"question": "q", "answerA": "x", "answerB": "y", "answerC": "", "label": "B"}, BOTH),
         ({"question": "q", "choices": ["x", "y"], "label": "y"}, BOTH),
+        ({"question": "q", "options": {"A": "x", "B": "y"}, "answer_idx": "B", "answer": "y"}, BOTH),  # MedQA
+        ({"prompt": "q", "A": "x", "B": "y", "answer": "B"}, BOTH),
+        ({"context": "c", "question": "q", "answers": ["x", "y"], "label": 1}, ("c", "q", ("x", "y"), 1)),  # ReClor
         ({"question": "q", "choices": ["b", "a"], "label": "a"}, ("", "q", ("b", "a"), 1)),
     ],
 )  # fmt: skip
@@ -98,7 +103,7 @@ def test_only_test_rows_may_lack_labels(tmp_path):
     (tmp_path / "test.jsonl").write_text(unlabelled)
     parts = read(tmp_path, "a.jsonl", swag_lines(), test_file=[str(tmp_path / "test.jsonl")])
     assert {row.label for row in parts["test"]} == {None}
-    with pytest.raises(InputError, match=r"a.jsonl:1: missing label; add a label"):
+    with pytest.raises(InputError, match=r"a.jsonl:1: missing label"):
         read(tmp_path, "a.jsonl", unlabelled)
 
 

@@ -165,12 +165,18 @@ def test_tables_with_a_row_for_each_word(tmp_path, content, separator):
         assert read_tagged([str(tmp_path / name)], label_column="POS").tags == [["NNP", "VBZ", "JJ", "NN"], ["NNP"]]
 
 
+def test_cells_of_words_and_labels_with_spaces(tmp_path):
+    rows = read_tagged(write(tmp_path, "a.csv", "text,labels\nAnna left Rome,B-PER O B-LOC\nNo,O\n"))
+    assert pairs(rows) == [(["Anna", "left", "Rome"], ["B-PER", "O", "B-LOC"]), (["No"], ["O"])]
+
+
 @pytest.mark.parametrize(
     "entities",
     [
         {"label": [[0, 5, "PER"], [15, 20, "LOC"]]},
         {"entities": [{"id": 1, "label": "PER", "start_offset": 0, "end_offset": 5},
                       {"id": 2, "label": "LOC", "start_offset": 15, "end_offset": 20}]},
+        {"label": [{"start": 0, "end": 5, "labels": ["PER"]}, {"start": 15, "end": 20, "type": "LOC"}]},
         {"entities": [{"label": "PER", "start": 0, "end": 5}, {"label": "LOC", "start": 15, "end": 20},
                       {"label": "ORG", "start": 16, "end": 20}]},
     ],
@@ -278,6 +284,8 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "\n\n", "a.conll: contains no rows"),
         ("a.jsonl", '{"tokenz": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: no column 'tokens'; did you mean 'tokenz'"),
         ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: no column 'ner_tags'; pass --label_column, "),
+        ("a.conll", "a (PER*\nb *)\nc *\n", "a.conll: label '(PER*' is a bracket, as in CoNLL-2012; "),
+        ("a.txt", "a;O\nb;B-X\n", "a.txt: the words have no labels; give CoNLL files (a tab or space before"),
         ("a.csv", "word,pos\na,DT\nb,\n", "a.csv:3: the label is blank; fix or remove it"),
         ("a.csv", "w1,O\nw2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),
         ("a.jsonl", '{"text": "w1", "label": [[0, 2]]}', "a.jsonl:1: label holds [0, 2], no entity such as [0, 4, 'P"),

@@ -93,6 +93,7 @@ def test_doubtful_labels_have_a_line(tmp_path, caplog, labels, line):
         ("CONTENT AUTHOR CLASS", {}, ("CONTENT", None, "CLASS")),
         ("id body kind", {}, ("body", None, "kind")),
         ("text label category", {}, ("text", None, "label")),
+        ("tweet label", {}, ("tweet", None, "label")),
         ("sentence1 sentence2 label", {}, ("sentence1", "sentence2", "label")),
         ("sentence_B sentence_A label", {}, ("sentence_A", "sentence_B", "label")),
         ("question sentence label", {}, ("question", "sentence", "label")),

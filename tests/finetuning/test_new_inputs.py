@@ -46,6 +46,8 @@ def test_a_text_has_the_labels_of_its_words_and_the_characters_of_its_entities(t
         ("a.txt", "w1 w2x3, w4\nw7x1x2 w8\n"),
         ("a.csv", 'text\n"w1 w2x3, w4"\nw7x1x2 w8\n'),
         ("words.txt", "w1\nw2x3\n,\nw4\n\nw7x1x2\nw8\n"),
+        ("words.txt", "w1\tN\nw2x3\tN\n,\tN\nw4\tN\n\nw7x1x2\tN\nw8\tN\n"),  # other labels
+        ("words.tsv", "1\tw1\n2\tw2x3\n3\t,\n4\tw4\n\n1\tw7x1x2\n2\tw8\n"),
         ("words.tsv", "-DOCSTART-\tO\n\nw1\tO\nw2x3\tO\n,\tO\nw4\tO\n\nw7x1x2\tO\nw8\tO\n"),
         ("a.conll", "w1\tO\nw2x3\tO\n,\tO\nw4\tO\n\nw7x1x2\tO\nw8\tO\n"),
     ],

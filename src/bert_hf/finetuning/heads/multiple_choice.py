@@ -16,7 +16,6 @@ from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import InputTemplate
-from bert_hf.errors import InputError
 from bert_hf.finetuning.features.long_texts import token_ids
 from bert_hf.finetuning.heads.head import Features, Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import bars
@@ -40,10 +39,10 @@ class MultipleChoiceHead(Head):
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[ChoiceRow]:
         read = [choice_row(row, labels != "ignored") for row in rows]
-        for row in read:
-            if row.label is None and labels == "needed":
-                remedy = "add a label, or remove the row (only test rows may lack one)"
-                raise InputError("missing label", where=row.where, line=row.line, remedy=remedy)
+        for row, choices in zip(rows, read, strict=True):
+            if choices.label is None and labels == "needed":
+                remedy = "add one as `label`, or remove the row (only test rows may lack it)"
+                raise row.error(f"missing label (columns: {', '.join(row.values)})", remedy)
         return read
 
     # ---- features

@@ -8,11 +8,11 @@ from bert_hf.data.text.tables import Row, parsed_cell
 
 # Usual names of the columns; the first one that holds something is read
 _CONTEXTS = ("sent1", "context", "article", "passage", "ctx", "premise", "sentence")
-_QUESTIONS = ("sent2", "question", "question_stem", "stem", "goal", "query")
-_CHOICES = ("choices", "options", "endings")
+_QUESTIONS = ("sent2", "question", "question_stem", "stem", "goal", "query", "prompt")
+_CHOICES = ("choices", "options", "endings", "answers")
 _LABELS = ("label", "answerKey", "answer", "labels", "gold")
 _KEYED = ("answerKey", "answer")  # labels that name a numbered column: "2" is `option2`; a `label` of 2 is the third
-_NUMBERED = re.compile("((?i:ending|choice|option|answer|sol))(_?[0-9]+|_?[A-Z]|_[a-z])")
+_NUMBERED = re.compile("((?i:ending|choice|option|answer|sol)|)(_?[0-9]+|_?[A-Z]|_[a-z])")
 _COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
 
 
@@ -40,10 +40,10 @@ class ChoiceRow(NamedTuple):
 def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
     """Return a row of SWAG (sent1, sent2, ending0, …, label), or a general one (context, question, choices, label).
 
-    Choices are a list, columns with numbers or letters (`option1`, `answerA`), or texts with keys, as in ARC:
-    `{"label": ["A", "B"], "text": ["It rolls.", "It reads."]}`, and `answerKey`. A label is the key of a choice, a
-    letter, the number from 0, or the text. No label, an empty one and -1 (as in SWAG's test rows) mean that it is not
-    known.
+    Choices are a list, columns with numbers or letters (`option1`, `answerA`, `A`), `{"A": "It rolls.", …}`, or texts
+    with keys, as in ARC: `{"label": ["A", "B"], "text": ["It rolls.", "It reads."]}`, and `answerKey`. A label is the
+    key of a choice, a letter, the number from 0, or the text. No label, an empty one and -1 (as in SWAG's test rows)
+    mean that it is not known.
     """
     values = row.values
     question = parsed_cell(values.get("question"))
@@ -82,6 +82,8 @@ def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tupl
         choices = parsed_cell(values.get(name))
         if isinstance(choices, dict) and isinstance(choices.get("text"), list):
             return list(map(str, choices.get("label") or ())), choices["text"]
+        if isinstance(choices, dict):
+            return list(choices), list(choices.values())
         if isinstance(choices, list) and choices and all(isinstance(choice, dict) for choice in choices):
             return [str(choice.get("label")) for choice in choices], [choice.get("text") for choice in choices]
         if isinstance(choices, list):

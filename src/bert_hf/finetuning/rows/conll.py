@@ -78,7 +78,7 @@ def find_layout(
     free = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
     if at_label is None:
         has_labels = len(free) > (1 if at_word is None else 0)  # one of the columns holds the words
-        at_label = _label_column(free, width) if has_labels else -1
+        at_label = _label_column(free, width, at_word is None) if has_labels else -1
     if at_word is None:
         at_word = _word_column({number: column for number, column in free.items() if number != at_label})
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
@@ -125,7 +125,7 @@ def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
     return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
 
 
-def _label_column(columns: Mapping[int, Sequence[str]], width: int) -> int:
+def _label_column(columns: Mapping[int, Sequence[str]], width: int, with_words: bool) -> int:
     """Return the column of the labels by the rules above: of entities, else of tags, else the last one that varies."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
     kinds = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
@@ -137,7 +137,7 @@ def _label_column(columns: Mapping[int, Sequence[str]], width: int) -> int:
     if width == _CONLL_U and _PARTS_OF_SPEECH in columns:
         return _PARTS_OF_SPEECH
     varied = [number for number, values in columns.items() if len(set(values)) > 1]
-    return [*columns, *varied][-1]
+    return [*columns, *varied[with_words:]][-1]
 
 
 # ---- sentences

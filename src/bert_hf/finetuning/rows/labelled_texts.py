@@ -154,7 +154,8 @@ class LabelledTexts:
             row = numbers.index(None)
             what = f"label {self.class_names()[row]!r} is not a number"
             where, line = self.places[row]
-            raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
+            remedy = f"fix it; a training on class names is --problem_type {CLASSES}"
+            raise InputError(what, where=where, line=line, remedy=remedy)
         self._check_decimal_marks()
         return np.array(numbers, np.float64)
 
@@ -386,7 +387,10 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
         label = None
     labels = named.labels if all(name in columns for name in named.labels) else ()
     if label is None and needs_label and not labels:
-        raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
+        remedy = f"pass --label_column, one of: {', '.join(columns)}"
+        if row.values.keys() <= {"file", "text"}:
+            remedy = "give a table (--separator: between its fields), or a folder with a subfolder for each class"
+        raise row.header_error("label column not recognised", remedy)
 
     # Texts, among the other columns
     free = {name: value for name, value in row.values.items() if name not in (label, pair, *labels)}
@@ -394,7 +398,8 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
     if text is None and pair is None and len(pairs) == 1:
         text, pair = pairs[0]
-    text = text or choose_column(row._replace(values=free), only_strings=False)
+    only = next(iter(free)) if len(free) == 1 and label else None
+    text = text or only or choose_column(row._replace(values=free), only_strings=False)
     return Columns(text, pair, label, labels)
 
 

@@ -1,6 +1,7 @@
 """Reads sentences of labelled words: CoNLL files, rows of tables or Hub datasets, plain text."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, text_of, without_rejected
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
-from bert_hf.finetuning.rows.conll import Word, find_layout, join_words, read_conll
+from bert_hf.finetuning.rows.conll import Layout, Word, find_layout, join_words, read_conll
 from bert_hf.finetuning.rows.labelled_texts import unknown_label
 
 WORD_COLUMN = ("word", "token", "form")  # of tables with a row for each word
@@ -50,8 +51,7 @@ class TaggedSentences:
     def labels(self) -> list[list[str]]:
         """Return the labels of the words; an error where the sentences have none."""
         if self.tags is None:
-            remedy = "give CoNLL files, or rows of tokens and ner_tags"
-            raise InputError("the rows have no labels", where=self.places[0][0], remedy=remedy)
+            raise _without_labels(self.places[0][0])
         return self.tags
 
     def take(self, rows: Iterable[int] | np.ndarray) -> "TaggedSentences":
@@ -108,10 +108,10 @@ def read_tagged_file(
     has_known_labels = known > 0 and 2 * known >= len(layout.values)
     if not labels or kind in _CONLL or has_known_labels:
         yield from read_conll(path, layout, encoding)
+    elif _has_word_per_line(path, encoding, layout) or (layout.number >= 0 and kind != ".tsv"):
+        yield from read_conll(path, layout._replace(label=-1), encoding)
     elif kind == ".tsv":
         yield from read_rows(path, encoding, separator=separator)
-    elif layout.number >= 0 or _has_word_per_line(path, encoding):
-        yield from read_conll(path, layout._replace(label=-1), encoding)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
 
@@ -123,12 +123,17 @@ def _has_header(path: str, encoding: str | None) -> bool:
     return any(name in (*WORD_COLUMNS, "text") for name in fields) and any(name in TAG_COLUMNS for name in fields)
 
 
-def _has_word_per_line(path: str, encoding: str | None) -> bool:
-    """Return whether the first lines are single words, and sentences of two or more of them end with a blank line."""
-    first = [line.split() for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
-    words = [len(line) for line in first]
-    blank = words.index(0) if 0 in words else 0
-    return max(words, default=0) == 1 and (blank > 1 or any(ends == ["."] for ends in first))
+def _has_word_per_line(path: str, encoding: str | None, layout: Layout) -> bool:
+    """Return whether the first lines are single words, and sentences of two or more of them end with a blank line.
+
+    With tabs, each line is a word and what is noted on it.
+    """
+    head = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
+    first = [line.split("\t" if layout.tabs and line.strip() else None) for line in head]
+    words = [fields[layout.word].split() for fields in first if fields and len(fields) == layout.width]
+    blank = first.index([]) if [] in first else 0
+    are_words = len(words) == len(first) - first.count([]) and all(len(word) == 1 for word in words)
+    return are_words and (layout.tabs or layout.width == 1) and (blank > 1 or ["."] in words)
 
 
 def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_column: str | None) -> Iterator[Row]:
@@ -171,6 +176,11 @@ def _words_of_table(rows: Iterable[Row], word: str, label: str, sentence: str, d
 # ---- rows
 
 
+def _without_labels(where: str) -> InputError:
+    remedy = "give CoNLL files (a tab or space before each label), or rows of tokens and ner_tags"
+    return InputError("the words have no labels", where=where, remedy=remedy)
+
+
 def tagged_sentences(
     rows: Sequence[Row],
     labelled: bool,
@@ -191,6 +201,7 @@ def tagged_sentences(
 
     numbers = itertools.count()
     document, previous = next(numbers), None
+    spaced = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
@@ -199,6 +210,7 @@ def tagged_sentences(
             document = next(numbers)
         previous = present
 
+        row = _split_cells(row, word_column, tag_column) if spaced else row
         words, spans = _words(row, word_column, split)
         tags = _tags(row, tag_column, words, spans, doubtful) if labelled else []
         empty += not words
@@ -231,6 +243,8 @@ def _word_and_tag_column(
     tag_column = label_column or _usual(row, TAG_COLUMNS)
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in row.values and (labelled or (name and option == "text")):
+            if len(row.values) == 1:
+                raise _without_labels(row.where)
             near = did_you_mean(name or usual[0], row.values)
             remedy = f"{near}pass --{option}_column, one of: {', '.join(row.values)}"
             raise row.header_error(f"no column {name or usual[0]!r}", remedy)
@@ -250,6 +264,13 @@ def _check_tags(sentences: TaggedSentences) -> None:
     values = {tag for tags in sentences.tags or () for tag in tags}
     prefixed = any(is_tag(value) for value in values - {OUTSIDE})
     words = sum(map(len, sentences.words))
+    for value in sorted(values):
+        if re.match(r"\([^)]", value):
+            what, remedy = (
+                f"label {value!r} is a bracket, as in CoNLL-2012",
+                "write B- and I- in place of the brackets",
+            )
+            raise InputError(what, where=sentences.places[0][0], remedy=remedy)
     # More are words or numbers of another column
     if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
         what = f"{len(values):,} different labels of {words:,} words"
@@ -273,6 +294,15 @@ def _without_objects(row: Row) -> Row:
     first = {name: value[0] for name, value in row.values.items() if isinstance(value, list) and value}
     values = {name: value for name, value in row.values.items() if not isinstance(first.get(name), dict)}
     return row._replace(values=values)
+
+
+def _split_cells(row: Row, *columns: str) -> Row:
+    """Return a row with lists in place of words and labels that are texts with spaces, of as many parts."""
+    cells = [row.values.get(column) for column in columns]
+    texts = [cell.split() for cell in cells if isinstance(cell, str) and list_cell(cell) is None]
+    if len(texts) < len(columns) or len(set(map(len, texts))) > 1:
+        return row
+    return row._replace(values={**row.values, **dict(zip(columns, texts, strict=True))})
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
@@ -335,7 +365,9 @@ def _entity(row: Row, column: str, span: Any) -> tuple[int, int, str]:
     """Return (begin, end, label) of an entity: [0, 4, "PER"], or an object; "start_offset" is "start", too."""
     parts = span if isinstance(span, list | tuple) else ()
     if isinstance(span, dict):
-        parts = [span.get(name, span.get(f"{name}_offset")) for name in ("start", "end", "label")]
+        label = next((span[name] for name in ("label", "labels", "type") if name in span), None)
+        label = label[0] if isinstance(label, list) and len(label) == 1 else label  # as in Label Studio
+        parts = [*(span.get(name, span.get(f"{name}_offset")) for name in ("start", "end")), label]
     match parts:
         case [int(begin), int(end), str(label)] if 0 <= begin < end:
             return begin, end, label
