@@ -102,10 +102,11 @@ def test_other_classes_and_kinds_get_a_new_head_and_a_line(tmp_path, capsys, kin
     assert "incompatible" not in capsys.readouterr().err  # as transformers warns
 
 
-def test_evaluate_names_outputs_without_names(tmp_path):
-    save(tmp_path, names=("LABEL_0", "LABEL_1"))
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("0", "1")])
+def test_evaluate_names_outputs_without_names(tmp_path, names):
+    save(tmp_path, names=names)
     rows = [Row(row, "rows.jsonl") for row in TEXTS]
-    with pytest.raises(InputError, match="have no names: LABEL_0, LABEL_1; name them in this order: --class_names"):
+    with pytest.raises(InputError, match=f"have no names: {', '.join(names)}; name them in this order: --class_names"):
         load_predictor(tmp_path, tiny_tokenizer()).evaluate(rows)
     with pytest.raises(InputError, match="3 names, the model has 2 classes"):
         load_predictor(tmp_path, tiny_tokenizer(), class_names=["a", "b", "c"])

@@ -61,6 +61,8 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     check_files(folder)
     if not os.path.lexists(folder / CONFIG):
         remedy = "repeat the command of its training, or give a checkpoint-N in it"
+        if (folder / "bert_config.json").is_file():  # as in Google's checkpoints
+            remedy = "bert-hf convert makes one of a TensorFlow checkpoint; of another, rename bert_config.json"
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):

@@ -14,7 +14,7 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.models.loading import check_positions
+from bert_hf.models.loading import check_positions, find_checkpoint
 from bert_hf.pretraining.model import planned_config
 from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity, schedule_identity
@@ -38,6 +38,8 @@ def check_pretraining(
     yield from check_train_and_held_out_text(corpus_args)
 
     checkpoint = model_args.model_name_or_path
+    if checkpoint:
+        find_checkpoint(checkpoint)  # its weights, before any text is prepared
     config = planned_config(model_args)
     if not checkpoint or not args.do_train:  # training adds positions
         where = checkpoint or model_args.config_name

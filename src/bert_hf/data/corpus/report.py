@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html.entities import name2codepoint
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase

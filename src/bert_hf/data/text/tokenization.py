@@ -312,7 +312,7 @@ def check_tokenizer(
 
     if model_vocab_size is not None and id_count(tokenizer) > model_vocab_size:
         what = f"token ids go up to {id_count(tokenizer) - 1}, but the model has only {model_vocab_size} embeddings"
-        remedy = "use the model's own tokenizer, or train from scratch with --config_name"
+        remedy = "use the model's own tokenizer, or add the tokens in pre-training: bert-hf pretrain"
         raise InputError(what, where=where, remedy=remedy)
 
 

@@ -171,7 +171,8 @@ class ClassificationHead(Head):
         if not self.labels:
             training_labels = parts["train"].class_names()
             self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
-        unnamed = self.labels == unnamed_labels(len(self.labels))
+        count = len(self.labels)
+        unnamed = self.labels in (unnamed_labels(count), tuple(map(str, range(count))))
         for rows in parts.values():
             if unnamed and set(self.labels).isdisjoint(name for own in rows.labels or () for name in names_of(own)):
                 what = f"the model's classes have no names: {', '.join(self.labels)}"
