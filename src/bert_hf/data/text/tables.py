@@ -66,7 +66,6 @@ class Row(NamedTuple):
 def read_rows(
     path: str,
     encoding: str | None = None,
-    like: Sequence[str] = (),
     class_names: bool = True,
     *,
     separator: str | None = None,
@@ -76,11 +75,10 @@ def read_rows(
 
     Args:
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
-        like: the columns of another file. If there are two, a file of two columns with other names has no header.
         class_names: of a Parquet file that `datasets` wrote, the names of classes in place of their numbers.
         separator: between the fields of a .csv or .tsv file, "tab" or one character; None: found in the file.
         columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, and
-            none of these names; or one field, which is the text.
+            none of these or only usual names; or one field, which is the text.
     """
     kind = kind_of(path)
     if kind == ".parquet":
@@ -90,7 +88,7 @@ def read_rows(
     elif kind in MAILS:
         numbered = enumerate(({"text": text} for text in read_documents(path)), 1)
     elif kind in (".csv", *_TABS):
-        numbered = _separated_rows(path, kind, encoding, like, separator, columns)
+        numbered = _separated_rows(path, kind, encoding, separator, columns)
     else:
         remedy = f"use {' '.join(KINDS)}, also .gz .xz .bz2 or .zst"
         raise InputError(f"unknown kind {kind!r}", where=path, remedy=remedy)
@@ -201,7 +199,6 @@ def _separated_rows(
     path: str,
     kind: str,
     encoding: str | None,
-    like: Sequence[str],
     separator: str | None,
     columns: Sequence[str] | None,
 ) -> Iterator[_Numbered]:
@@ -218,13 +215,11 @@ def _separated_rows(
         return itertools.islice(_fields(lines, path, mark, quoted), int(named is not None), None)
 
     _, first = next(numbered_fields(head), (1, []))
-    unlike = columns and set(first).isdisjoint(columns)
-    if columns and unlike and len(first) == len(columns):
-        names = list(columns)
-    elif unlike and len(first) == 1 and first[0].lower() not in TEXT_NAMES:
-        names = ["text"]
+    unlike = columns and {*first, *map(str.lower, first)}.isdisjoint([*columns, *TEXT_NAMES])
+    if columns and unlike and len(first) in (1, len(columns)):
+        names = list(columns) if len(first) > 1 else ["text"]
     else:
-        names = _names_without_header(numbered_fields(head), like)
+        names = _names_without_header(numbered_fields(head))
     rows = numbered_fields(itertools.chain(head, lines))
     header: list[str] = []
     if not names:
@@ -270,7 +265,7 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     return chosen
 
 
-def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
+def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
     """Return names for the columns of a table without a header; [] for a table with one.
 
     A label occurs in many rows and the name of a column in one:
@@ -284,9 +279,6 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
     usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
     if len(first) < 2 or all(usual) or (len(first) > 2 and any(usual)):
         return []
-    if len(like) == 2 and not set(first) & set(like):
-        return list(like)
-
     again = [0] * len(first)  # how often the value of the first row occurs again in each column
     with contextlib.suppress(InputError):  # the last of the first lines may be inside a quoted field
         for _, fields in rows:

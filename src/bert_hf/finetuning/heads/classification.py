@@ -114,9 +114,8 @@ class ClassificationHead(Head):
         columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        names = self._names if self.is_new else ()
-        separator = self.given.get("separator")
-        for row in file_texts(path, encoding, names, self.whole_files, separator, self.columns_without_header):
+        columns = self.columns_without_header or (self._names if len(self._names) == 2 else ())
+        for row in file_texts(path, encoding, self.whole_files, self.given.get("separator"), columns):
             if self.is_new and not self._names:
                 self._names = tuple(row.values)
                 if row.line == 1 and kind_of(path) in (".csv", ".tsv", ".txt", ""):  # else its header is there

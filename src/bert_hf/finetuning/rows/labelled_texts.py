@@ -244,7 +244,6 @@ def as_number(value: Any) -> float | None:
 def file_texts(
     path: str,
     encoding: str | None = None,
-    names: tuple[str, ...] = (),
     whole: bool = False,
     separator: str | None = None,
     columns: Sequence[str] = (),
@@ -252,7 +251,6 @@ def file_texts(
     """Yield the rows of a table, the lines of a plain text, or the texts of a folder's files; each mail is a text.
 
     Args:
-        names: the columns of another file, which this one has, too, if it lacks a header.
         whole: a plain text is one row, as each file of a folder is.
         separator, columns: of a table, see `read_rows`.
     """
@@ -264,7 +262,7 @@ def file_texts(
     if whole and not is_table:
         yield from _whole_file(Path(path), encoding)
     elif is_table or kind in MAILS or separator or "\t" in next((line for _, line in read_lines(path, encoding)), ""):
-        yield from read_rows(path, encoding, names, separator=separator, columns=columns)
+        yield from read_rows(path, encoding, separator=separator, columns=columns)
     else:
         yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
 
