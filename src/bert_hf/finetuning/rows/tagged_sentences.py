@@ -264,13 +264,9 @@ def _check_tags(sentences: TaggedSentences) -> None:
     values = {tag for tags in sentences.tags or () for tag in tags}
     prefixed = any(is_tag(value) for value in values - {OUTSIDE})
     words = sum(map(len, sentences.words))
-    for value in sorted(values):
-        if re.match(r"\([^)]", value):
-            what, remedy = (
-                f"label {value!r} is a bracket, as in CoNLL-2012",
-                "write B- and I- in place of the brackets",
-            )
-            raise InputError(what, where=sentences.places[0][0], remedy=remedy)
+    if brackets := sorted(value for value in values if re.match(r"\([^)]", value)):
+        what = f"label {brackets[0]!r} is a bracket, as in CoNLL-2012"
+        raise InputError(what, where=sentences.places[0][0], remedy="write B- and I- in place of the brackets")
     # More are words or numbers of another column
     if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
         what = f"{len(values):,} different labels of {words:,} words"
