@@ -22,8 +22,8 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 
 def check(*options):
-    """Make the plan: that reads the model's shape and the corpus."""
-    plan, _ = plan_run(*options)
+    """Make the plan: that reads the model's shape."""
+    plan = plan_run(*options)
     yield f"model: {plan.config.num_hidden_layers} layers × {plan.config.hidden_size}"
 
 
@@ -35,11 +35,11 @@ def main(argv: list[str] | None = None) -> int:
     *_, estimate_args = options
 
     # 1. Run: the model's shape, steps at each length, batch, precision, device
-    plan, corpus_tokens = plan_run(*options)
+    plan = plan_run(*options)
 
     # 2. Report
     print("An estimate, not a measurement.")
-    print(*report(plan, estimate_args.num_devices, corpus_tokens), sep="\n")
+    print(*report(plan, estimate_args.num_devices), sep="\n")
     return 0
 
 

@@ -10,10 +10,8 @@ from bert_hf.analysis.estimate import (
     DEVICES,
     FILL,
     Plan,
-    corpus_tokens_of_row,
     expected_mfu,
     find_device,
-    report,
 )
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 
@@ -47,14 +45,6 @@ def test_parameters_are_those_of_the_published_models(name, parameters):
 def test_flops_of_a_token(name, length, masked, expected):
     """6P of the encoder + 12·length·hidden·layers + the head on the masked tokens, all by hand."""
     assert training_flops(model(name), length, length**2, masked * length) / length == pytest.approx(expected, 1e-3)
-
-
-def test_passes_over_a_corpus():
-    # benchmarks/README.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
-    assert 206_127 * corpus_tokens_of_row(128) == pytest.approx(28.3e6, rel=0.01)
-    steps = round(28.3e6 / corpus_tokens_of_row(128) / 256)
-    lines = report(plan(phases=((128, 3 * steps),)), [1], 28.3e6)
-    assert "3.00 passes over the 28,300,000 tokens to train on" in lines
 
 
 # ---- published figures: network, length, share of tokens in the head, device, number, sequences/s, our deviation

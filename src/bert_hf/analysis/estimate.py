@@ -17,7 +17,6 @@ from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
-from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
@@ -54,7 +53,6 @@ MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 
 LAUNCH_SECONDS = 1.0e-3  # assumed: to launch a layer's kernels, forward and backward, under eager autocast
 FILL = 0.94  # real tokens of a row's length: Wikipedia at 128. Short documents at 512 have fewer
-KEPT = 0.857  # tokens of the corpus that truncation leaves at 128
 
 
 def find_device(name: str, half: bool = False) -> Device:
@@ -70,11 +68,6 @@ def find_device(name: str, half: bool = False) -> Device:
 def expected_mfu(hidden_size: int, device: Device) -> float:
     """Return the share of the peak that a model of this hidden size is expected to reach."""
     return float(np.interp(hidden_size, *(MFU_OF_CPU if device.cpu else MFU_OF_GPU)))
-
-
-def corpus_tokens_of_row(length: int) -> float:
-    """Return the tokens of the corpus that a row uses up: without special tokens, with what truncation drops."""
-    return (length * FILL - 3) / KEPT
 
 
 @dataclass(frozen=True)
@@ -123,12 +116,13 @@ def plan_run(
     example_args: ExampleArguments,
     args: PreTrainingArguments,
     estimate_args: EstimateArguments,
-) -> tuple[Plan, int]:
-    """Return the run, and the tokens of a prepared corpus that it trains on (0 without one)."""
+) -> Plan:
+    """Return the run that these options describe."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
-    corpus_tokens = trained_tokens(corpus_args, args)
+    if args.max_steps <= 0:
+        raise InputError("unknown run length", where="--max_steps", remedy="give it")
 
     # Model
     if model_args.model_name_or_path:
@@ -140,19 +134,15 @@ def plan_run(
     check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
 
     # Steps at each length
-    steps = args.max_steps
-    if steps <= 0:
-        per_row = sum(share * corpus_tokens_of_row(length) for length, share in example_args.lengths())
-        steps = max(1, round(args.num_train_epochs * corpus_tokens / per_row / estimate_args.global_batch))
-    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)  # `end` counts examples: here steps
-    ends = [*(phase.end for phase in phases[:-1]), steps]
+    phases = phases_of_run(example_args.lengths(), args.max_steps, global_batch=1)  # `end` counts examples: here steps
+    ends = [*(phase.end for phase in phases[:-1]), args.max_steps]
     lengths = [phase.max_seq_length for phase in phases]
 
     # Precision and device
     bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
     half = estimate_args.device != "cpu" or args.fp16 or bf16
     device = find_device(estimate_args.device, half)
-    plan = Plan(
+    return Plan(
         config,
         device,
         mfu=estimate_args.mfu or expected_mfu(config.hidden_size, device),
@@ -163,22 +153,9 @@ def plan_run(
         masked=example_args.mlm_probability,
         half=half,
     )
-    return plan, corpus_tokens
 
 
-def trained_tokens(corpus_args: CorpusArguments, args: PreTrainingArguments) -> int:
-    """Return the tokens of a prepared corpus that are trained on; 0 where --max_steps replaces a corpus."""
-    if corpus_args.train_file:
-        corpus = Corpus(corpus_args.train_file[0])
-        train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
-        return train.tokens
-    if args.max_steps <= 0:
-        remedy = "give it, or a folder made by prepare.py as --train_file"
-        raise InputError("unknown run length", where="--max_steps", remedy=remedy)
-    return 0
-
-
-def report(plan: Plan, device_counts: list[int], corpus_tokens: float) -> list[str]:
+def report(plan: Plan, device_counts: list[int]) -> list[str]:
     """Return the printed lines: the run, its tokens and FLOPs, then the time for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
@@ -192,16 +169,13 @@ def report(plan: Plan, device_counts: list[int], corpus_tokens: float) -> list[s
     ]
 
     # Amounts by phase
-    tokens = flops = used = 0.0
+    tokens = flops = 0.0
     for length, steps in plan.phases:
         rows = steps * plan.global_batch
         lines.append(f"length {length}: {steps:,} steps, {rows * length * FILL / 1e9:,.3f} G tokens")
         tokens += rows * length * FILL
         flops += plan.flops(length, rows)
-        used += rows * corpus_tokens_of_row(length)
     lines.append(f"in all: {tokens / 1e9:,.3f} G tokens, {flops:.3e} FLOPs")
-    if corpus_tokens:
-        lines.append(f"{used / corpus_tokens:,.2f} passes over the {corpus_tokens:,.0f} tokens to train on")
 
     # Time by number of devices
     table = [["devices", "batch", "hours", "device-hours", "tokens/s"]]
