@@ -27,7 +27,6 @@ def test_all_is_exactly_this():
         "TokenClassificationTask",
         "load_tokenizer",
         "predict",
-        "print_summary",
         "train_tokenizer",
     ]
 

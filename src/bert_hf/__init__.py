@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from bert_hf.finetuning.trainer import FineTuner
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.pretraining.trainer import PreTrainer
-    from bert_hf.training.log_lines import print_summary
     from bert_hf.training.resumable_trainer import ResumableTrainer
 
 # Module → its public names, imported when they are asked for: a process that only encodes text needs no torch.
@@ -45,7 +44,6 @@ _NAMES = {
     "finetuning.trainer": "FineTuner",
     "models.modeling_bert": "BertForPreTraining BertModel",
     "pretraining.trainer": "PreTrainer",
-    "training.log_lines": "print_summary",
     "training.resumable_trainer": "ResumableTrainer",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -90,13 +90,3 @@ def use_log_lines(trainer: Trainer) -> None:
         trainer.remove_callback(kind)
     trainer.add_callback(LogLines())
     logging.disable_progress_bar()  # of transformers: writing and loading shards
-
-
-def print_summary(trainer: Trainer) -> dict[str, float]:
-    """Evaluate a trained model, print how long it trained and its held-out metrics, and return these."""
-    trained = next(row for row in reversed(trainer.state.log_history) if "train_runtime" in row)
-    metrics = trainer.evaluate()
-    if trainer.is_world_process_zero():
-        print(trained_line(trainer.state.global_step, trained))
-        print(f"held out: {format_metrics(metrics)}", flush=True)
-    return metrics
