@@ -206,13 +206,6 @@ def test_semicolons_in_each_line_make_a_table(tmp_path):
     assert len(texts_of(tmp_path / "b.txt")) == 1
 
 
-@pytest.mark.parametrize("form", ["utf-16le", "utf-16be"])
-def test_utf_16_without_a_mark_is_named(tmp_path, form):
-    (tmp_path / "a.txt").write_bytes("Plain text".encode(form))
-    with pytest.raises(InputError, match=f"zero bytes, as in UTF-16; .* --encoding {form}"):
-        texts_of(tmp_path / "a.txt")
-
-
 def test_text_with_commas_is_no_table(tmp_path):
     for text in ("Text, and more.\n\nOne, two.", "Content, questions\nA, b, c\nD", "text\nlabel\nmore"):
         (tmp_path / "a.txt").write_text(text)

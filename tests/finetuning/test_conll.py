@@ -284,7 +284,6 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "\n\n", "a.conll: contains no rows"),
         ("a.jsonl", '{"tokenz": ["a"], "ner_tags": ["O"]}', "a.jsonl:1: no column 'tokens'; did you mean 'tokenz'"),
         ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: no column 'ner_tags'; pass --label_column, "),
-        ("a.conll", "a (PER*\nb *)\nc *\n", "a.conll: label '(PER*' is a bracket, as in CoNLL-2012; "),
         ("a.txt", "a;O\nb;B-X\n", "a.txt: the words have no labels; give CoNLL files (a tab or space before"),
         ("a.csv", "word,pos\na,DT\nb,\n", "a.csv:3: the label is blank; fix or remove it"),
         ("a.csv", "w1,O\nw2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),

@@ -48,11 +48,6 @@ def read_questions(path):
 ROWS = [row(), row("b", ())]
 
 
-def test_a_list_of_paragraphs(tmp_path):
-    first, second = read_questions(write(tmp_path, "a.json", squad(*ROWS)["data"][0]["paragraphs"]))
-    assert (first.context, first.answers, second.answers) == (CONTEXT, (Answer("30", 15),), ())
-
-
 def test_a_table_has_lists_of_answers_as_json(tmp_path):
     """As `predict` writes them; `[]` was an error."""
     answers = ([{"text": "30", "answer_start": 15}], [], {"text": ["30"], "answer_start": [15]})

@@ -62,14 +62,13 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
     """Return the text of bytes that begin in a line of a file, after `column` bytes of it."""
-    utf_16 = "convert the file: iconv -f utf-16 -t utf-8; where rows are read, --encoding utf-16"
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         remedy = "convert a Windows file: iconv -f cp1252 -t utf-8; where rows are read, pass --encoding cp1252"
         if b"\0" in raw[:4]:
-            remedy = utf_16
+            remedy = "convert the file: iconv -f utf-16 -t utf-8; where rows are read, --encoding utf-16"
         raise InputError(
             f"byte 0x{raw[error.start]:02x} is not UTF-8",
             where=where,
@@ -77,10 +76,6 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
             column=column + error.start - before.rfind(b"\n"),
             remedy=remedy,
         ) from None
-    if line == 1 and not column and "\0" in text[:100]:
-        utf_16 = utf_16.replace("utf-16", "utf-16be" if text[0] == "\0" else "utf-16le")
-        raise InputError("zero bytes, as in UTF-16", where=where, line=line, remedy=utf_16)
-    return text
 
 
 def join_surrogates(text: str) -> str:

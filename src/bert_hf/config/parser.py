@@ -26,7 +26,6 @@ _COUNTERPARTS = {
     "model_type": "config_name",
     "preprocessing_num_workers": "num_proc",
     "max_predict_samples": "max_eval_samples",
-    "text_column_name": "text_column",
 }
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length

@@ -10,7 +10,7 @@ from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.models.loading import find_checkpoint, weight_files
 
 _EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")
-_SHOWN, _LONGEST = 4, 60  # differing entries that a message lists; characters of a value that it shows
+_SHOWN = 4  # differing entries that a message lists
 
 
 def weights_checksum(checkpoint: str) -> str:
@@ -51,8 +51,7 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
             names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             entries = [f"{name}: {now.get(name)}, {was} {before.get(name)}" for name in names]
         else:
-            short = max(len(str(now)), len(str(before))) < _LONGEST
-            entries = [] if before == now else [f"{key}: {now}, {was} {before}" if short else f"{key}: another"]
+            entries = [] if before == now else [f"{key}: {now}, {was} {before}"]
         if entries:
             changed[key] = entries
     return changed

@@ -43,13 +43,10 @@ def question_rows(path: str, encoding: str | None = None, separator: str | None 
 
 
 def json_rows(path: str) -> Iterator[Row]:
-    """Yield the questions of SQuAD's JSON, or of a list of its paragraphs, as rows; flat rows stay as they are."""
+    """Yield the questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines stay as they are."""
     try:
-        whole = read_json(path)
-        if not isinstance(whole, dict) and "qas" not in whole[0]:
-            raise TypeError("rows")
-        data = whole["data"] if isinstance(whole, dict) else [{"paragraphs": whole}]
-    except (InputError, KeyError, IndexError, TypeError):  # lines, or a list
+        data = read_json(path)["data"]
+    except (InputError, KeyError, TypeError):  # lines, or a list
         yield from read_rows(path)
         return
 

@@ -1,7 +1,6 @@
 """Reads sentences of labelled words: CoNLL files, rows of tables or Hub datasets, plain text."""
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -264,9 +263,6 @@ def _check_tags(sentences: TaggedSentences) -> None:
     values = {tag for tags in sentences.tags or () for tag in tags}
     prefixed = any(is_tag(value) for value in values - {OUTSIDE})
     words = sum(map(len, sentences.words))
-    if brackets := sorted(value for value in values if re.match(r"\([^)]", value)):
-        what = f"label {brackets[0]!r} is a bracket, as in CoNLL-2012"
-        raise InputError(what, where=sentences.places[0][0], remedy="write B- and I- in place of the brackets")
     # More are words or numbers of another column
     if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
         what = f"{len(values):,} different labels of {words:,} words"
