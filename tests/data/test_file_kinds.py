@@ -255,7 +255,7 @@ def test_a_wide_table_without_a_header_has_numbered_columns(tmp_path):
 @pytest.mark.parametrize(
     ("head", "what"),
     [
-        (b"One line.\rAnother.\r", "its lines end as on an old Mac"),
+        (b"text,label\rOne,1\rTwo,0\r", "its lines end as on an old Mac"),
         (b"{\\rtf1 text}", "a document in RTF"),
         (b"a.txt".ljust(257, b"\0") + b"ustar", "a tar archive"),
         (b"<!doctype HTML><html>", "an HTML page"),

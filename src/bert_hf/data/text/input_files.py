@@ -139,7 +139,7 @@ def _by_content(path: str, changed: int) -> tuple[str | None, str | None]:
         what = f"{unreadable or 'a tar archive'}, not text"
         raise InputError(what, where=path, remedy="save its text as a .txt, .csv or .jsonl")
     kind = _kind_of_text(head, named_kind(path))
-    if kind != ".parquet" and b"\r" in head and b"\n" not in head:
+    if kind in (".csv", ".tsv") and b"\r" in head and b"\n" not in head:
         remedy = f"convert the file: tr '\\r' '\\n' < {path}"
         raise InputError("its lines end as on an old Mac (CR)", where=path, remedy=remedy)
     return packed, kind
