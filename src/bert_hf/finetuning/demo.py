@@ -53,7 +53,7 @@ def make_demo(where: str | Path) -> Any:
 
 
 def predict_and_draw(predictor: Predictor, *texts: str) -> tuple[str, str]:
-    """Return the prediction for the texts of a row as a picture and as JSON. Of `choices` each line is one."""
+    """Return the prediction for texts as a picture (or an error's text) and as JSON; nothing for empty texts."""
     head = predictor.head
     by_column = dict(zip(head.text_columns, texts, strict=True))
     row = {name: text.splitlines() if name == "choices" else text for name, text in by_column.items()}

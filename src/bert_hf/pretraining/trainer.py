@@ -110,7 +110,7 @@ class PreTrainer(ResumableTrainer):
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
 
     def _resolve_options(self) -> None:
-        """Reject options without effect here, and set options that follow from the dataset."""
+        """Reject options without effect here, and set those that follow from dataset, collator and number of steps."""
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
@@ -123,7 +123,7 @@ class PreTrainer(ResumableTrainer):
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / global_batch_size(self.args)))
 
-        default = defaults_of(type(self.args))["logging_steps"]
+        default = defaults_of(type(self.args))["logging_steps"]  # an option that is given the same cannot be told
         if self.args.max_steps > 0 and self.args.logging_steps == default:
             self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
 
@@ -239,7 +239,7 @@ class PreTrainer(ResumableTrainer):
         inputs = with_masked_positions(inputs)
         losses = self._forward_losses(model, inputs)
         tasks = by_task(inputs, losses)
-        if self.model.training:
+        if self.model.training:  # here, where each loss is known
             self._add_to_log_sums(inputs, tasks)
 
         counts = num_items_in_batch.clamp(min=1)

@@ -394,25 +394,25 @@ class ResumableTrainer(Trainer):
         self._saved_at = time.monotonic()
 
     def _gather_states(self) -> dict[str, Any]:
-        """Return the states in a checkpoint by file name, those of all ranks among them."""
+        """Return the states in a checkpoint by file name, those of all ranks among them; called by all ranks."""
         states = {trainer_state.SCHEDULER: self.lr_scheduler.state_dict()}
-        if not self.is_deepspeed_enabled:
-            prepared = self.model, self.optimizer, self.is_fsdp_enabled
-            states[trainer_state.OPTIMIZER] = trainer_state.optimizer_state(*prepared)
+        if not self.is_deepspeed_enabled:  # which writes its own
+            optimizer = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
+            states[trainer_state.OPTIMIZER] = optimizer
         if self.accelerator.scaler is not None:
             states[trainer_state.SCALER] = self.accelerator.scaler.state_dict()
 
-        ranks = self._ranks.gather(trainer_state.rank_state(self._running_log()))
+        ranks = self._ranks.gather(trainer_state.rank_state(self._resume_state()))
         return states | {trainer_state.rank_file("", rank).name: state for rank, state in enumerate(ranks)}
 
-    def _running_log(self) -> dict:
-        """Return this rank's sums since the last line of the log, and its other entries of the checkpoint."""
+    def _resume_state(self) -> dict:
+        """Return what this rank needs to continue and Trainer does not save: sums of the log, hours, stop."""
         return {
             "loss": self._tr_loss.cpu(),
             "total": self._total_loss_scalar,
             "logged": self._globalstep_last_logged,
             "hours": self._time_limit.hours_spent(),
-            "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
+            "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,  # early
             **self.log_state(),
         }
 

@@ -132,7 +132,7 @@ def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
 
 
 def read_plain(path: str) -> Iterator[Piece]:
-    """Yield documents that are separated by blank lines or, in a file of WikiExtractor, by its <doc …> lines."""
+    """Yield the pieces of documents, which blank lines separate or, in a file of WikiExtractor, its <doc …> lines."""
     articles = kind_of(path) == ARTICLES
     pending = []  # parts of the current document that are not yielded yet
     size = 0  # characters pending
@@ -143,7 +143,7 @@ def read_plain(path: str) -> Iterator[Piece]:
         part = _decode(raw, path, number, column)
         mark = articles and column == 0 and part.startswith(("<doc ", "<doc>", "</doc>"))
         if articles and not mark and not part.strip():
-            continue
+            continue  # blank lines separate nothing here
         blank = mark or (blank and not part.strip())
         if not blank:
             if size + len(part) > PIECE and pending:
@@ -155,7 +155,7 @@ def read_plain(path: str) -> Iterator[Piece]:
         elif ends and begun:
             yield Piece("".join(pending).rstrip("\n"))
             pending, size, begun = [], 0, False
-        blank = blank or ends
+        blank = blank or ends  # so the next line begins
 
     if begun:
         yield Piece("".join(pending).rstrip("\n"))
