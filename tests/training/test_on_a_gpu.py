@@ -20,7 +20,7 @@ from bert_hf.data.examples.samplers import Phase
 from bert_hf.errors import RunInterrupted
 from bert_hf.models import unpadded_attention
 from bert_hf.models.unpadded_batch import pack_layout, unpack_layout
-from bert_hf.models.unpadded_encoder import UnpaddedBertModel, add_layout, without_padding
+from bert_hf.models.unpadded_encoder import UnpaddedBertModel, with_layout, without_padding
 from bert_hf.pretraining.trainer import can_compile
 from bert_hf.training.optimization.muon import orthogonalize
 
@@ -142,7 +142,7 @@ def test_the_unpadded_encoder_is_the_stock_one(kind, half):
     for unpadded in (False, True):
         with without_padding(model) if unpadded else torch.enable_grad():
             assert isinstance(model.bert, UnpaddedBertModel) == unpadded
-            inputs = {name: value.cuda() for name, value in add_layout(model, ragged("cpu")).items()}
+            inputs = {name: value.cuda() for name, value in with_layout(model, ragged("cpu")).items()}
             assert ("layout" in inputs) == unpadded
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
                 logits = model(**inputs).logits.float()

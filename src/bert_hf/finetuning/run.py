@@ -181,7 +181,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 write_input_length(folder, task.task_args.max_seq_length)
             task.findings = task.analyse(folder, part, trainer.kept)
             if args.do_predict:
-                baselines = task.baselines()
+                baselines = task.baseline_metrics()
                 metric = selection_metric(args).removeprefix("eval_")
                 task.findings += better_baselines(metric, metrics["test"].get(f"test_{metric}"), baselines)
 

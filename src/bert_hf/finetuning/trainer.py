@@ -39,7 +39,7 @@ from bert_hf.finetuning.predict import Predictor, rows_of_texts
 from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks.task import Task, task_of_rows
 from bert_hf.models.loading import check_positions, config_errors, find_checkpoint, load_network, read_safe_json
-from bert_hf.models.unpadded_encoder import add_layout, without_padding
+from bert_hf.models.unpadded_encoder import with_layout, without_padding
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.repeated_rows import without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -226,7 +226,7 @@ class FineTuner(ResumableTrainer):
         config.update({**options, **self.head.record()})
 
     def on_device(self, batch: dict) -> dict[str, Any]:
-        return super().on_device(add_layout(self.network, batch))
+        return super().on_device(with_layout(self.network, batch))
 
     # ---- loss
 
@@ -294,7 +294,7 @@ class FineTuner(ResumableTrainer):
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
-        """Return the metrics of the validation rows, or of other labelled rows, as `datasets` gives them."""
+        """Return the metrics of the validation rows, a part's features, or other rows, then the part "rows"."""
         own = [part.features for part in self._parts.values()]
         if eval_dataset is None or any(eval_dataset is features for features in own):
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)

@@ -49,7 +49,7 @@ class UnpaddedBertModel(BertModel):
     ) -> BaseModelOutputWithPooling:
         """Return the outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed.
 
-        On a GPU it has to be without `token_positions` and `layout`, which `add_layout` computes.
+        On a GPU it has to be without `token_positions` and `layout`, which `with_layout` computes.
         """
         tokens = token_positions
         on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -71,8 +71,8 @@ class UnpaddedBertModel(BertModel):
         return BaseModelOutputWithPooling(padded.unflatten(0, input_ids.shape), pooled)
 
 
-def add_layout(model: nn.Module, inputs: dict) -> dict:
-    """Add `token_positions` and `layout` to inputs in host memory, for an `UnpaddedBertModel` on a GPU."""
+def with_layout(model: nn.Module, inputs: dict) -> dict:
+    """Return inputs with `token_positions` and `layout` for an `UnpaddedBertModel` on a GPU; others unchanged."""
     encoder = getattr(model, "bert", None)
     mask = inputs.get("attention_mask")
     if not isinstance(encoder, UnpaddedBertModel) or encoder.device.type == "cpu" or mask is None or mask.dim() < 2:

@@ -61,7 +61,7 @@ def with_masked_positions(inputs: dict) -> dict:
 
 
 def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
-    """Compute losses from the full logits of a stock model, only at the masked positions (M,)."""
+    """Compute losses from the full logits of a stock model: of the masked positions (M,), and of the pairs (B,)."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
     needed = {"prediction_logits": labels, "seq_relationship_logits": pair_labels}

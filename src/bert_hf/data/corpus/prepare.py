@@ -112,7 +112,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
 
 
 def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
-    """Write the manifest, with these further facts, and return the corpus; None while shards of a part are missing."""
+    """Write the manifest and return the corpus; None while shards are missing. A corpus without text is removed."""
     records = [job.records() for job in jobs]
     if not all(records):
         return None

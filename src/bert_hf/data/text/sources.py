@@ -97,7 +97,7 @@ class SmallFiles:
 
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
-    """Return the files in order, consecutive small ones as one source, where there are more than `_FEW_FILES`."""
+    """Return the files in order, consecutive small ones in sources of several, if more than `_FEW_FILES` are small."""
     sizes = [os.stat(file.path).st_size for file in files]
     if sum(size < _SMALL for size in sizes) <= _FEW_FILES:
         return list(files)

@@ -1,6 +1,6 @@
 """Baselines without a network: majority class and linear models on TF-IDF.
 
-Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on held-out rows.
+Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on test rows.
 """
 
 import copy
@@ -38,7 +38,7 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """Return the rows with texts cut where the network stops to read; whole, if it also reads their ends."""
+    """Return the rows as baselines may read them: texts end where the network stops to read at their beginning."""
     if long_texts != "head":
         return rows
     options: Any = {"truncation": "longest_first", "max_length": max_seq_length, "verbose": False}

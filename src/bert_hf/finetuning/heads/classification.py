@@ -50,8 +50,8 @@ from bert_hf.finetuning.rows.labelled_texts import (
     file_texts,
     find_columns,
     labelled_rows,
+    leave_out_empty,
     names_of,
-    without_empty,
 )
 
 
@@ -138,7 +138,7 @@ class ClassificationHead(Head):
         if self.labels:
             texts = texts.with_names(self.labels)  # of labels such as 0, 1
         if labels != "ignored":
-            return without_empty(texts)
+            return leave_out_empty(texts)
         self.empty_rows += sum(not text for text in texts.texts)
         return texts
 

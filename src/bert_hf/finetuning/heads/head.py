@@ -24,7 +24,7 @@ from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
 from bert_hf.models.inference import run_by_length
-from bert_hf.models.unpadded_encoder import add_layout, without_padding
+from bert_hf.models.unpadded_encoder import with_layout, without_padding
 
 TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become features, for predictions
 
@@ -355,7 +355,7 @@ def run_network(
     collate = head.collator()
 
     def compute(numbers: list[int]) -> Iterator[tuple]:
-        batch = add_layout(network, collate([rows[number] for number in numbers]))
+        batch = with_layout(network, collate([rows[number] for number in numbers]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
             outputs = head.forward(network, batch)

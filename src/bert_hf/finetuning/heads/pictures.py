@@ -36,7 +36,7 @@ def bars(
 
 
 def marked(text: str, parts: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
-    """Return a text with marked parts, given as (begin, end, label); each of the `labels` has a colour of its own."""
+    """Return the HTML of a text with marked parts, (begin, end, label); each of the `labels` has a colour."""
     pieces, done = [], 0
     for begin, end, label in parts:
         hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210  # from blue on

@@ -125,8 +125,8 @@ def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
     return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
 
 
-def _label_column(columns: Mapping[int, Sequence[str]], width: int, with_words: bool) -> int:
-    """Return the column of the labels by the rules above: of entities, else of tags, else the last one that varies."""
+def _label_column(columns: Mapping[int, Sequence[str]], width: int, words_are_first: bool) -> int:
+    """Return the column of entities, else of tags, of CoNLL-U's parts of speech, or the last one that varies."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
     kinds = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
     with_entities = [number for number in tagged if kinds[number]]
@@ -137,7 +137,7 @@ def _label_column(columns: Mapping[int, Sequence[str]], width: int, with_words: 
     if width == _CONLL_U and _PARTS_OF_SPEECH in columns:
         return _PARTS_OF_SPEECH
     varied = [number for number, values in columns.items() if len(set(values)) > 1]
-    return [*columns, *varied[with_words:]][-1]
+    return [*columns, *varied[1 if words_are_first else 0 :]][-1]
 
 
 # ---- sentences

@@ -458,8 +458,8 @@ def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(column for column, flag in flags.items() if flag)
 
 
-def without_empty(rows: LabelledTexts) -> LabelledTexts:
-    """Return the rows that have a text, and both texts of a pair; unlabelled ones are only counted in the log."""
+def leave_out_empty(rows: LabelledTexts) -> LabelledTexts:
+    """Leave out labelled rows without a text, or without one of a pair; others stay, as each has a prediction."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:

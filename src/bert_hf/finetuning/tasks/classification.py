@@ -268,7 +268,7 @@ class ClassificationTask(Task):
         return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", model="{model}"{every})
-classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
+classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens"""
 
     def limits(self) -> list[str]:
         """Return the findings, and for texts longer than an input a sentence on what the pipeline does not read."""
@@ -282,14 +282,14 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             limits.append(f"Training and metrics read {text_parts} {longest}. The pipeline reads only its beginning.")
         return limits
 
-    def baselines(self) -> dict[str, float]:
-        """Return the metrics of majority class and linear models, whose thresholds are chosen as the model's."""
+    def baseline_metrics(self) -> dict[str, float]:
+        """Return metrics of majority class and linear models on the test rows, else the validation rows."""
         task_args = self.task_args
         part = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
         limits = self.tokenizer, task_args.max_seq_length, task_args.long_texts
         train, validation, test = (cut_texts(self.parts[each], *limits) for each in ("train", "validation", part))
         baselines = Baselines(train, self.head)
-        chosen = {}
+        chosen = {}  # thresholds, as the model's
         if thresholds.threshold_option(task_args):
             scores, targets = baselines.predict(validation), self.targets("validation")
             chosen = {

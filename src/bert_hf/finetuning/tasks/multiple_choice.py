@@ -33,7 +33,7 @@ class MultipleChoiceTask(Task):
     def identifying(self, part: str) -> Any:
         return [row[:4] for row in self.parts[part]]
 
-    def baselines(self) -> dict[str, float]:
+    def baseline_metrics(self) -> dict[str, float]:
         """Return the accuracy of the choice that is right most often in the training rows, wherever it is placed."""
         judged = self.parts.get("test", self.parts["validation"])
         labels = [row.label for row in judged if row.label is not None]

@@ -255,7 +255,7 @@ class Task:
         """Return sentences for the card: what the metrics did and the code of `usage` does not do."""
         return []
 
-    def baselines(self) -> dict[str, float]:
+    def baseline_metrics(self) -> dict[str, float]:
         """Return metrics of the test rows without a network: `baseline_…`."""
         return {}
 

@@ -189,7 +189,7 @@ class RunCheckpoints:
         if not resume_from_checkpoint:
             return None
 
-        def find_on_rank0() -> Path | None:
+        def choose_on_rank0() -> Path | None:
             if self._ranks.rank:
                 return None
             if resume_from_checkpoint is True:
@@ -207,7 +207,7 @@ class RunCheckpoints:
                 copied.rename(self.folder / best.name)
             return chosen
 
-        chosen: Any = self._ranks.run_on_all_ranks(find_on_rank0)[0]
+        chosen: Any = self._ranks.run_on_all_ranks(choose_on_rank0)[0]
         self._verified.add(chosen.name)
         return str(chosen)
 
