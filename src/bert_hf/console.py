@@ -42,10 +42,10 @@ if not logger.handlers:
     logger.setLevel(logging.INFO)
 
 
-def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
+def progress(items: Iterable[T], description: str, unit: str, total: int | None = None) -> Iterable[T]:
     """Return the items, with a bar once they have taken five seconds; only on a terminal, and on rank 0."""
     hidden = not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0"
-    return tqdm(items, desc=what, unit=f" {unit}", total=total, delay=5, leave=False, disable=hidden)
+    return tqdm(items, desc=description, unit=f" {unit}", total=total, delay=5, leave=False, disable=hidden)
 
 
 def shorten_list(names: Sequence[str]) -> str:

@@ -39,46 +39,42 @@ class InputError(Exception):
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.where, self.line, self.column) if part is not None)
         text = f"{place}: {self.what}; {self.remedy}" if place else f"{self.what}; {self.remedy}"
-        return _one_line(text)
+        return " ".join(text.split())  # one line
 
     def __reduce__(self) -> tuple:
         # Exceptions travel between worker processes as (class, args); this one takes keyword arguments.
         return functools.partial(InputError, **asdict(self)), ()
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean 'text'? ` where one of the names is similar, else nothing: the beginning of a remedy."""
-    lowered = {other.lower(): other for other in names if isinstance(other, str)}
-    similar = difflib.get_close_matches(name.lower(), lowered, 1)
-    return f"did you mean {lowered[similar[0]]!r}? " if similar else ""
+    """Return `did you mean 'text'? `, to begin a remedy with; an empty string where none of the names is similar."""
+    by_lower_case = {other.lower(): other for other in names}
+    similar = difflib.get_close_matches(name.lower(), by_lower_case, 1)
+    return f"did you mean {by_lower_case[similar[0]]!r}? " if similar else ""
 
 
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
-    """Check that a name is in `names`; the hint is the most similar name, or all of them."""
+    """Reject a name that is not in `names`; the remedy is the most similar name, or all of them."""
     if name not in names:
         remedy = did_you_mean(name, names).strip() or f"one of: {', '.join(names)}"
         raise InputError(what, where=where, remedy=remedy)
 
 
 class RunInterrupted(BaseException):
-    """A run that ends before its last step. Not an `Exception`: those are caught elsewhere.
+    """A run that ends before its last step, with an exit code. Not an `Exception`: those are caught elsewhere.
 
     Args:
-        report: this process prints the line, whichever rank it is; otherwise the first rank of each host does.
+        any_rank_prints: this process prints the line, whichever rank it is; otherwise the first of each host does.
     """
 
-    def __init__(self, text: str, code: int, report: bool = False):
+    def __init__(self, text: str, code: int, any_rank_prints: bool = False):
         super().__init__(text)
         self.code = code
-        self.report = report
+        self.any_rank_prints = any_rank_prints
 
 
 # Errors of a disk or its permissions, wherever a file is written.
-_REFUSED = {
+_DISK_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
 }  # fmt: skip
 _DISK_REMEDY = "free some space, change its permissions, or name another place"
@@ -93,12 +89,12 @@ def error_line(error: BaseException) -> str | None:
     """Return the line to print for an error of the user or the machine; None for any other error, which is a bug."""
     text = str(error)
     if isinstance(error, InputError | RunInterrupted):
-        return _one_line(text)
+        return " ".join(text.split())
 
     # Errors of the disk: from Rust (tokenizers, safetensors), from Python, from torch
     if number := re.search(r"\(os error (\d+)\)", text):
         error = OSError(int(number[1]), text)
-    if isinstance(error, OSError) and error.errno in _REFUSED:
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return str(InputError(f"{error.strerror}", where=error.filename or "disk", remedy=_DISK_REMEDY))
     if "PytorchStreamWriter failed" in text:  # the checkpoint files of DeepSpeed; torch gives no reason
         return "disk: a file of the checkpoint cannot be written; free some space, or write elsewhere"
@@ -128,7 +124,7 @@ def error_context(name: str) -> Iterator[None]:
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     """Decorate a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
 
-    With several ranks, only the first one of each host prints, so that the line appears once.
+    With several ranks, only the first one of each host prints, so that the line appears once (but `any_rank_prints`).
     """
 
     @functools.wraps(main)
@@ -142,7 +138,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
 
             code = getattr(error, "code", BAD_INPUT)
             first_of_host = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
-            if first_of_host or getattr(error, "report", False):
+            if first_of_host or getattr(error, "any_rank_prints", False):
                 print(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}", file=sys.stderr, flush=True)
             return code
 

@@ -165,13 +165,13 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
         line = error_line(error)
 
         if ranks.rank and line is not None:  # rank 0 prints the line of its own errors
-            raise RunInterrupted(f"rank {ranks.rank}: {line}", BAD_INPUT, report=True) from None
+            raise RunInterrupted(f"rank {ranks.rank}: {line}", BAD_INPUT, any_rank_prints=True) from None
         if _is_lost_worker(error, workers):
             text = f"a DataLoader worker was killed (out of memory?), {resumes}"
-            raise RunInterrupted(text, UNAVAILABLE, report=True) from None
+            raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         if ranks.count > 1 and current_step() and _is_lost_connection(error):
             text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {resumes}"
-            raise RunInterrupted(text, UNAVAILABLE, report=True) from None
+            raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         raise
 
 
