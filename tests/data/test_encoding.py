@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_hf.data.text import encoding
-from bert_hf.data.text.encoding import batch_text_pieces, leave_out, split_sentences
+from bert_hf.data.text.encoding import batch_text_pieces, skip_documents, split_sentences
 from bert_hf.data.text.readers import Piece
 
 
@@ -101,4 +101,4 @@ def test_groups_keep_all_pieces_in_order(pieces, size):
 def test_documents_are_left_out_whole(pieces, numbers):
     document = np.cumsum([0, *(piece.ends for piece in pieces)])
     kept = [piece for piece, number in zip(pieces, document, strict=False) if number not in numbers]
-    assert list(leave_out(pieces, numbers)) == kept
+    assert list(skip_documents(pieces, numbers)) == kept

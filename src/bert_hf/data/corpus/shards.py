@@ -27,9 +27,9 @@ from bert_hf.data.text.encoding import (
     Encoded,
     batch_text_pieces,
     encode_group,
-    leave_out,
     offsets_of,
     sentences_per_document,
+    skip_documents,
 )
 from bert_hf.data.text.sources import Source
 
@@ -244,7 +244,7 @@ class InputShards:
         map_groups: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
         """Write the shards that are not finished; `map_groups` applies the encoder to groups of pieces, in order."""
-        pieces = leave_out(self.source.read(), self.without)
+        pieces = skip_documents(self.source.read(), self.without)
         done = sum(entry["groups"] for entry in self.entries)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
         groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), done, None)))

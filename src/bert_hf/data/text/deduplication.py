@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_hf.console import progress
 from bert_hf.data.corpus.worker_pool import map_ahead
+from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.sources import Source
 
 # Scripts that put no space between words (Thai … Tibetan, Burmese, Khmer; kana, Han): each character is a word.
@@ -23,29 +24,30 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[i
 
     Return the numbers of these documents by the index of their input, and how many documents are not empty.
     """
-    parts = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
-    digests = [np.zeros(0, np.uint64), *progress(parts, "comparing documents", "inputs", len(inputs))]
-    ends = np.cumsum([len(part) for part in digests])
-    every = np.concatenate(digests)
+    computed = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
+    per_input = list(progress(computed, "comparing documents", "inputs", len(inputs)))
+    bounds = offsets_of([len(digests) for digests in per_input])
+    digests = np.concatenate([np.zeros(0, np.uint64), *per_input])  # the empty array: there may be no input
 
     # All but the first of equal digests, empty documents (0) aside; numbered from 0 in each input
-    again = (first_of_equal(every) != np.arange(len(every))) & (every != 0)
-    numbers = {}
-    for source, (begin, end) in enumerate(itertools.pairwise(ends.tolist())):
-        if again[begin:end].any():
-            numbers[source] = frozenset(np.flatnonzero(again[begin:end]).tolist())
-    return numbers, int((every != 0).sum())
+    filled = digests != 0
+    is_duplicate = filled & (first_of_equal(digests) != np.arange(len(digests)))
+    duplicates = {}
+    for index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        if is_duplicate[begin:end].any():
+            duplicates[index] = frozenset(np.flatnonzero(is_duplicate[begin:end]).tolist())
+    return duplicates, int(filled.sum())
 
 
 def document_digests(source: Source) -> np.ndarray:
-    """Return (documents,) uint64 that equal documents share; 0: the document is empty."""
+    """Return (documents,) uint64: equal for documents that differ in ASCII white space only, 0 for empty ones."""
     digests = bytearray()
     digest = hashlib.blake2b(digest_size=8)
     empty = True
-    for text, ends in source.read():
+    for text, document_ends in source.read():
         empty = empty and not text.strip()
         digest.update(text.encode("utf-8", "surrogatepass").translate(None, b" \t\n\r\v\f"))
-        if ends:
+        if document_ends:
             digests += bytes(8) if empty else digest.digest()
             digest = hashlib.blake2b(digest_size=8)
             empty = True
@@ -65,7 +67,7 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int, values: int) -> np
     from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
 
     # Scheme and seed are fixed, so that no default of the library decides the result
-    sketch = MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")  # takes 32-bit hashes
+    sketch = MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")  # it gets hashes, of 32 bits
     rows = []
     for text in texts:
         _add_shingles(sketch, text, shingle)
@@ -75,13 +77,13 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int, values: int) -> np
 
 
 def _add_shingles(sketch: Any, text: str, shingle: int) -> None:
-    """Add the sequences of words of a text to a sketch."""
+    """Add the sequences of `shingle` words of a text to a `MinHash` of 32-bit hashes."""
     words = separate_words(text).split()
     if words:
-        hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
-        values = (shingle_hashes(hashes, shingle) >> np.uint64(32)).tolist()
-        for begin in range(0, len(values), 512):  # a batch that fits into a core's cache
-            sketch.update_batch(values[begin : begin + 512])
+        word_hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
+        upper_halves = (shingle_hashes(word_hashes, shingle) >> np.uint64(32)).tolist()
+        for begin in range(0, len(upper_halves), 512):  # a batch that fits into a core's cache
+            sketch.update_batch(upper_halves[begin : begin + 512])
 
 
 def separate_words(text: str) -> str:
@@ -96,16 +98,16 @@ def hash_word(word: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def shingle_hashes(hashes: np.ndarray, length: int) -> np.ndarray:
-    """Return a number for each sequence of `length` words: a polynomial of their hashes modulo 2^64.
+def shingle_hashes(word_hashes: np.ndarray, length: int) -> np.ndarray:
+    """Return a hash for each sequence of `length` words (of all words, if fewer): a polynomial modulo 2^64.
 
-    Of five the words a … f and the multiplier m:
+    With length 5, the hashes a … f of six words, and the multiplier m:
 
         [a m⁴ + b m³ + c m² + d m + e,   b m⁴ + c m³ + d m² + e m + f]
     """
-    shingles = np.zeros(max(1, len(hashes) - length + 1), np.uint64)
-    for offset in range(min(length, len(hashes))):
-        shingles = shingles * np.uint64(0x9E3779B97F4A7C15) + hashes[offset : offset + len(shingles)]
+    shingles = np.zeros(max(1, len(word_hashes) - length + 1), np.uint64)
+    for offset in range(min(length, len(word_hashes))):
+        shingles = shingles * np.uint64(0x9E3779B97F4A7C15) + word_hashes[offset : offset + len(shingles)]
     return shingles
 
 

@@ -26,8 +26,8 @@ DEFAULT_PACKAGES = (
     "PIL jinja2 joblib"
 ).split()
 DEFAULT_SHARE = 1_000_000  # characters of one package
-_SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "_vendor", "_inductor", "_dynamo"}
-_PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
+_SKIPPED_FOLDERS = set("tests test testing idlelib lib2to3 site-packages _vendor _inductor _dynamo".split())
+_WHOLE_SENTENCES = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)  # a text that begins and ends as they do
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Documentation:
     name: str = "documentation"
 
     def checksum(self) -> str:
-        """Return the SHA-256 of the versions that decide the text: of Python and of the packages it is read from."""
+        """Return the SHA-256 of what decides the text: versions of Python and the packages, and `DEFAULT_SHARE`."""
         versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
         for name in DEFAULT_PACKAGES:
             distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
@@ -60,20 +60,20 @@ def default_documents() -> tuple[str, ...]:
     """
     seen = set()
     documents = []
-    for modules in _default_modules():
+    for package in _read_packages():
         size = 0
-        for module in modules:
-            paragraphs = [text for text in _prose(module) if _add_if_new(text, seen)]
+        for docstrings in package:
+            paragraphs = [text for text in _prose(docstrings) if _add_if_new(text, seen)]
             if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
                 documents.append("\n".join(paragraphs))
                 size += len(documents[-1])
-            if size >= DEFAULT_SHARE:
+            if size >= DEFAULT_SHARE:  # the characters that one package may contribute
                 break
     return tuple(documents)
 
 
-def _default_modules() -> Iterator[Iterable[list[str]]]:
-    """Yield for each package the docstrings of one module (or one help topic) after the other."""
+def _read_packages() -> Iterator[Iterable[list[str]]]:
+    """Yield each package as the docstrings of its modules, a list for each; before them Python's help topics."""
     library = Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
@@ -88,8 +88,8 @@ def _default_modules() -> Iterator[Iterable[list[str]]]:
             roots.append(Path(next(iter(spec.submodule_search_locations))))
 
     for root in roots:
-        paths = (path for path in sorted(root.rglob("*.py")) if not _SKIPPED & set(path.relative_to(root).parts[:-1]))
-        yield map(_docstrings, paths)
+        paths = sorted(root.rglob("*.py"))
+        yield (_docstrings(path) for path in paths if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts))
 
 
 def _docstrings(path: Path) -> list[str]:
@@ -121,12 +121,12 @@ def _prose(texts: list[str]) -> Iterator[str]:
 
             paragraph = " ".join(lines)
             letters = sum(character.isalpha() or character == " " for character in paragraph)
-            if len(paragraph.split()) >= 8 and letters > 0.85 * len(paragraph) and _PROSE.match(paragraph):
+            if len(paragraph.split()) >= 8 and letters > 0.85 * len(paragraph) and _WHOLE_SENTENCES.match(paragraph):
                 yield paragraph
 
 
 def _add_if_new(paragraph: str, seen: set[str]) -> bool:
-    """Add a paragraph to `seen` if no earlier one equals it, case and signs aside, or begins or ends like it."""
+    """Return whether no earlier paragraph has the same words, or the same first or last ten; add it if so."""
     words = re.findall(r"[a-z]+", paragraph.lower())
     keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
     if keys & seen:

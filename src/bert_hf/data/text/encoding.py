@@ -29,7 +29,7 @@ _TWO_LETTERS = {
     "rum-ro rus-ru san-sa sin-si slk-sk slv-sl snd-sd som-so spa-es sqi-sq srp-sr swa-sw swh-sw swe-sv tam-ta tel-te "
     "tgk-tg tgl-tl tha-th tir-ti tur-tr uig-ug ukr-uk urd-ur uzb-uz uzn-uz vie-vi yid-yi zho-zh chi-zh".split()
 }
-_SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
+_SPACE_BEFORE_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
 # (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
 _STOPS = "。．｡！？؟۔।॥။።"
@@ -48,20 +48,17 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
         return [line.strip() for line in text.split("\n") if line.strip()]
 
     sentences = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(str.strip, text.splitlines()):
         for part in _split_long_line(line):
-            for sentence in _segments(part, language) if len(part) > 1 else [part]:
-                sentences.extend(_cut_long(sentence.strip()))
+            for sentence in _sentences_of_line(part, language):
+                sentences.extend(_cut_long_sentence(sentence.strip()))
     return sentences
 
 
 def _split_long_line(line: str) -> Iterator[str]:
-    """Yield a line in parts, each of which ends with the first sentence that ends after `LONG_LINE` characters.
+    """Yield a line in parts: each ends at the first sentence end after `LONG_LINE` characters that no space follows.
 
-    The time of `sentencex` (1.0.32) is quadratic in the sentences of a line between which there is no space. A line of
-    other sentences is one part.
+    `sentencex` (1.0.32) takes time that is quadratic in the number of sentences without a space between them.
     """
     begin = 0
     while end := _UNSPACED_END.search(line, begin + LONG_LINE - 1):
@@ -72,21 +69,22 @@ def _split_long_line(line: str) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _rules_of(language: str) -> str:
+def _sentencex_code(language: str) -> str:
     """Return the code by which `sentencex` knows the rules of a language: `de` for `deu` and for `de-Latn-AT`."""
-    code, dash, region = language.partition("-")
-    return _REGION.sub("", f"{_TWO_LETTERS.get(code, code)}{dash}{region}")
+    code, dash, subtags = language.partition("-")
+    return _REGION.sub("", f"{_TWO_LETTERS.get(code, code)}{dash}{subtags}")
 
 
-def _segments(line: str, language: str) -> list[str]:
-    """Return the sentences of a line."""
-    # `sentencex` (1.0.32) panics on a single capital letter, white space of several bytes and a full stop
-    line = _SPACED_STOP.sub(lambda match: match[0] if match[0].isascii() else " ", line)
-    return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
+def _sentences_of_line(line: str, language: str) -> list[str]:
+    """Return the sentences of a line, by the rules of a language."""
+    # `sentencex` (1.0.32) panics on a capital letter, white space that is not ASCII and a full stop: make it a space
+    line = _SPACE_BEFORE_STOP.sub(lambda space: space[0] if space[0].isascii() else " ", line)
+    code = _sentencex_code(language)
+    return sentencex.segment(code, line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
 
 
-def _cut_long(sentence: str) -> Iterator[str]:
-    """Yield the sentence in parts of at most `MAX_SENTENCE_LENGTH` characters."""
+def _cut_long_sentence(sentence: str) -> Iterator[str]:
+    """Yield the sentence in parts of at most `MAX_SENTENCE_LENGTH` characters, cut at white space if there is any."""
     begin = 0
     while begin < len(sentence):
         end = begin + MAX_SENTENCE_LENGTH
@@ -99,7 +97,7 @@ def _cut_long(sentence: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`, cached; with another `version` (any string) it is read again."""
+    """Return the tokenizer of a `tokenizer.json`, cached by path and `version`, which changes with the content."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -107,7 +105,7 @@ def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all sentences, one after the other (int32), and the tokens of each (int64)."""
+    """Return the token ids of all sentences, one after the other (int32), and how many each sentence has (int64)."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(sentences, add_special_tokens=False)]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
@@ -142,7 +140,10 @@ def sentences_per_document(sentences: np.ndarray, ends: np.ndarray) -> np.ndarra
 
 
 def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
-    """Yield `readers.Piece`s in groups of about `GROUP` characters; a document of several pieces ends its group."""
+    """Yield `readers.Piece`s in groups of about `GROUP` characters.
+
+    A document of several pieces ends its group, so that a shard, which consists of groups, can end after it.
+    """
     group = []
     size = 0
     continued = False
@@ -164,26 +165,27 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language:
 
     `tokenizer` may be the arguments of `load_encoder`: another process loads it once for all of its groups.
     """
-    rust = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
-    split = [split_sentences(piece.text, language) for piece in group]
-    ids, lengths = encode(rust, list(itertools.chain.from_iterable(split)))
-    piece = np.repeat(np.arange(len(group)), list(map(len, split)))[lengths > 0]
+    encoder = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
+    sentences = [split_sentences(piece.text, language) for piece in group]
+    ids, lengths = encode(encoder, list(itertools.chain.from_iterable(sentences)))
+    filled = lengths > 0
+    piece_of_sentence = np.repeat(np.arange(len(group)), list(map(len, sentences)))
 
-    unknown = rust.token_to_id("[UNK]")
-    small = rust.get_vocab_size() < 2**16
+    unknown_id = encoder.token_to_id("[UNK]")
+    id_type = np.uint16 if encoder.get_vocab_size() < 2**16 else np.int32
     return Encoded(
-        ids=ids.astype(np.uint16 if small else np.int32),
-        sentence_lengths=lengths[lengths > 0].astype(np.int32),
-        sentences=np.bincount(piece, minlength=len(group)),
+        ids=ids.astype(id_type),
+        sentence_lengths=lengths[filled].astype(np.int32),
+        sentences=np.bincount(piece_of_sentence[filled], minlength=len(group)),
         ends=np.array([piece.ends for piece in group]),
-        unknown=0 if unknown is None else int((ids == unknown).sum()),
+        unknown=0 if unknown_id is None else int((ids == unknown_id).sum()),
     )
 
 
-def leave_out(pieces: Iterable, numbers: frozenset) -> Iterator:
-    """Yield the pieces of all documents except these numbers (from 0, empty documents counted)."""
-    document = 0
+def skip_documents(pieces: Iterable, numbers: frozenset) -> Iterator:
+    """Yield the pieces of all documents except those with these numbers (from 0, empty documents counted)."""
+    number = 0
     for piece in pieces:
-        if document not in numbers:
+        if number not in numbers:
             yield piece
-        document += piece.ends
+        number += piece.ends
