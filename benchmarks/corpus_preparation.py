@@ -36,7 +36,7 @@ from pathlib import Path
 import psutil
 
 from bert_hf.data.text.encoding import batch_text_pieces, load_encoder, split_sentences
-from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.input_files import expand_paths, kind_of
 from bert_hf.data.text.readers import documents
 from bert_hf.data.text.sources import TextFile
 
@@ -475,7 +475,7 @@ def main(argv: list[str] | None = None) -> None:
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         task = Task(
-            files=expand(options.train_file),
+            files=expand_paths(options.train_file),
             folder=folder,
             text_column=options.text_column,
             language=options.language,

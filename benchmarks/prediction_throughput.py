@@ -25,7 +25,7 @@ import bert_hf
 from bert_hf.config.hardware import cpu_threads
 from bert_hf.config.options import option
 from bert_hf.config.parser import parse
-from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.input_files import expand_paths
 from bert_hf.data.text.tables import choose_column, read_rows
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     (options,) = parse((PredictionThroughputArguments,), argv) or (PredictionThroughputArguments(),)
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(cpu_threads())
-    rows = [row for path in expand(options.test_file or [str(MESSAGES)]) for row in read_rows(path)]
+    rows = [row for path in expand_paths(options.test_file or [str(MESSAGES)]) for row in read_rows(path)]
     column = choose_column(rows[0])
     texts = [str(row.values[column]) for row in rows[: options.max_rows]]
 

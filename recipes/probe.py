@@ -14,15 +14,15 @@ from bert_hf.analysis.probe import REPORT_FILES, open_probed_model, run_probe
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.checkpoint_arguments import ProbeArguments
 from bert_hf.config.parser import parse
-from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.input_files import expand_paths
 from bert_hf.training.command import command
 from bert_hf.training.output_folder import claim_output_dir
 
 
 def check(probe_args: ProbeArguments, output_args: OutputArguments):
     """Check that the files exist; their content is read before anything is computed."""
-    yield f"minimal pairs: {len(expand(probe_args.blimp or [])):,} files"
-    yield f"held-out text: {len(expand(probe_args.validation_file or [], folders=True)):,} files"
+    yield f"minimal pairs: {len(expand_paths(probe_args.blimp or [])):,} files"
+    yield f"held-out text: {len(expand_paths(probe_args.validation_file or [], folders=True)):,} files"
 
 
 @command

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_hf.data.text import readers, tables
-from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.input_files import expand_paths
 from bert_hf.data.text.readers import Piece, cut_pieces, documents, read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.errors import InputError
 
 
 def read_documents(patterns, text_column=None):
-    return [text for path in expand(patterns) for text in documents(TextFile(path, text_column).read())]
+    return [text for path in expand_paths(patterns) for text in documents(TextFile(path, text_column).read())]
 
 
 BROKEN_GZIP = gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9  # after a complete header
@@ -30,11 +30,11 @@ def test_a_file_is_read_once(tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("One.")
     (tmp_path / "link.txt").symlink_to("a.txt")
-    assert expand(["b.txt", "a.txt"]) == ["b.txt", "a.txt"]
+    assert expand_paths(["b.txt", "a.txt"]) == ["b.txt", "a.txt"]
     for patterns in (["a.txt", "a.txt"], ["a.txt", "./a.txt"], ["a.txt", "link.txt"], ["a.txt", "[al]*.txt"]):
-        assert expand(patterns) == ["a.txt"]
+        assert expand_paths(patterns) == ["a.txt"]
     with pytest.raises(InputError, match="no such file; download it first"):
-        expand(["https://host/a.txt"])
+        expand_paths(["https://host/a.txt"])
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])

@@ -17,7 +17,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from bert_hf.config.checkpoint_arguments import FeatureArguments
 from bert_hf.config.files import flush_to_disk
 from bert_hf.data.examples.collator import pad_inputs
-from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.input_files import expand_paths, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import load_tokenizer
@@ -37,7 +37,7 @@ Text = tuple[str, str | None]  # a text, or a pair
 
 def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
     """Yield every line of the plain text files and every row of the tables, in order, empty ones included."""
-    for path in expand(feature_args.train_file or []):
+    for path in expand_paths(feature_args.train_file or []):
         if kind_of(path) in (".txt", ""):
             for _, line in read_lines(path):
                 text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code

@@ -23,7 +23,7 @@ from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining, pad_inputs
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
-from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.input_files import expand_paths
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import load_tokenizer, word_start_mask
 from bert_hf.finetuning.predict import open_network
@@ -130,7 +130,7 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm.
     """
     by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
-    for path in expand(files):
+    for path in expand_paths(files):
         for row in read_rows(path):
             sentences = [row.values.get("sentence_good"), row.values.get("sentence_bad")]
             if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):

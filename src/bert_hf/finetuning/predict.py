@@ -20,7 +20,7 @@ from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorAr
 from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.config.hardware import cpu_threads
 from bert_hf.console import logger, progress, shorten_list
-from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.input_files import expand_paths
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
@@ -164,7 +164,7 @@ def _values(text: Any) -> dict[str, Any]:
 
 def check_files(args: PredictorArguments) -> Iterator[str]:
     """Check that the files exist."""
-    yield f"files: {shorten_list(expand(args.test_file or [], folders=True))}"
+    yield f"files: {shorten_list(expand_paths(args.test_file or [], folders=True))}"
 
 
 def load(args: PredictorArguments) -> Predictor:
@@ -179,7 +179,7 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     output = Path(str(prediction_args.output))
     if output.suffix not in _WRITERS:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
-    if os.path.realpath(output) in map(os.path.realpath, expand(prediction_args.test_file or [], folders=True)):
+    if os.path.realpath(output) in map(os.path.realpath, expand_paths(prediction_args.test_file or [], folders=True)):
         raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
     yield check_writable(str(output.parent))
 

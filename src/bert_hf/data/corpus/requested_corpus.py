@@ -24,7 +24,7 @@ from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import check_disjoint, expand, log_misnamed
+from bert_hf.data.text.input_files import check_disjoint, expand_paths, log_misnamed
 from bert_hf.data.text.readers import Piece, first_pieces
 from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import (
@@ -52,7 +52,7 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[So
         join = False if corpus_args.sentence_per_line else corpus_args.join_lines
         text_files: list[TextFile] = []
         saved: list[Source] = []
-        for path in expand(files, folders=True):
+        for path in expand_paths(files, folders=True):
             if is_saved_dataset(path):
                 saved += hub_shards(path, None, corpus_args.text_column)
             else:

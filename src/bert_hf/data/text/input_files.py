@@ -24,6 +24,7 @@ from bert_hf.errors import InputError
 
 
 def _open_zstd(file: Any, _: str) -> Any:
+    """Open a path or an open file for reading, with the arguments of `gzip.open`; the mode is always "rb"."""
     raw = pa.PythonFile(file) if hasattr(file, "read") else pa.OSFile(os.fspath(file))
     return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))  # pyright: ignore[reportArgumentType]
 
@@ -57,30 +58,27 @@ _REMEDY = "check the path (globs need quotes)"
 # ---- which files
 
 
-def expand(patterns: list[str], folders: bool = False) -> list[str]:
+def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
     """Return the files (and `folders`) that paths and globs name, each once, in the order given, a glob's sorted."""
     files = []
     for pattern in patterns:
-        if folders and os.path.isdir(pattern):
-            matches = [pattern]
-        else:
-            matches = _expand_path(pattern)
+        matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)
         if not matches:
             raise InputError("no such file", where=pattern, remedy=_REMEDY)
         files += matches
 
     # A file that was held out under one name must not be trained on under another
-    by_place = {}
+    by_real_path = {}
     for path in files:
-        by_place.setdefault(os.path.realpath(path), path)
-    return list(by_place.values())
+        by_real_path.setdefault(os.path.realpath(path), path)
+    return list(by_real_path.values())
 
 
 def check_disjoint(**named: list[str] | None) -> None:
     """Check that no file is given to two options: its rows would be trained on and tested."""
     options: dict[str, str] = {}
     for option, patterns in named.items():
-        for path in expand(patterns or [], folders=True):
+        for path in expand_paths(patterns or [], folders=True):
             real = os.path.realpath(path)
             if real in options:
                 what = f"given to both --{options[real]} and --{option}"
@@ -91,7 +89,7 @@ def check_disjoint(**named: list[str] | None) -> None:
 def _expand_path(pattern: str) -> list[str]:
     """Return the files of a glob in order, or the one that a path names; each exists."""
     paths = [pattern]
-    if glob.has_magic(pattern) and not os.path.lexists(pattern):
+    if glob.has_magic(pattern) and not os.path.lexists(pattern):  # a name may contain [1]
         paths = sorted(glob.glob(pattern, recursive=True))
 
     remedy = "download it first; a dataset of the Hub is read by --dataset_name" if "://" in pattern else _REMEDY
@@ -105,13 +103,13 @@ def _expand_path(pattern: str) -> list[str]:
 
 def compression(path: str | Path) -> str | None:
     """Return `.gz`, `.xz`, `.bz2`, `.zst` or None, by the first bytes of a file."""
-    return _by_content(str(path), os.stat(path).st_mtime_ns)[0] if os.path.isfile(path) else None
+    return _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[0] if os.path.isfile(path) else None
 
 
 def named_kind(path: str | Path) -> str:
-    """Return the suffix before that of a compression: `.txt`, `.jsonl`, …"""
-    plain = Path(path)
-    return (Path(plain.stem) if plain.suffix.lower() in _OPENERS else plain).suffix.lower()
+    """Return the suffix of a file name in lower case, without that of a compression: `.txt` for `a.TXT.gz`."""
+    name = Path(path)
+    return (Path(name.stem) if name.suffix.lower() in _OPENERS else name).suffix.lower()
 
 
 def kind_of(path: str | Path) -> str:
@@ -119,34 +117,37 @@ def kind_of(path: str | Path) -> str:
     named = named_kind(path)
     if not os.path.isfile(path):
         return named
-    return _by_content(str(path), os.stat(path).st_mtime_ns)[1] or named
+    return _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[1] or named
 
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
-def _by_content(path: str, changed: int) -> tuple[str | None, str | None]:
-    """Return compression and kind of a file, each if its content tells it; `changed`, its time, is for the cache."""
+def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None]:
+    """Return compression and kind of a file, each if its content tells it; `mtime` is for the cache."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
-        packed = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
-        if packed is not None:
+        packing = next((suffix for magic, suffix in _COMPRESSED.items() if head.startswith(magic)), None)
+        if packing is not None:
             file.seek(0)
             try:
-                head = _OPENERS[packed](file, "rb").read(_HEAD)
+                head = _OPENERS[packing](file, "rb").read(_HEAD)
             except DAMAGED:  # reported where it is read
-                return packed, None
-    unreadable = next((what for magic, what in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
-    if unreadable or head[257:262] == b"ustar":
-        what = f"{unreadable or 'a tar archive'}, not text"
-        raise InputError(what, where=path, remedy="save its text as a .txt, .csv or .jsonl")
+                return packing, None
+
+    unreadable = next((kind for magic, kind in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
+    if head[257:262] == b"ustar":
+        unreadable = unreadable or "a tar archive"
+    if unreadable:
+        raise InputError(f"{unreadable}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
+
     kind = _kind_of_text(head, named_kind(path))
     if kind in (".csv", ".tsv") and b"\r" in head and b"\n" not in head:
         remedy = f"convert the file: tr '\\r' '\\n' < {path}"
         raise InputError("its lines end as on an old Mac (CR)", where=path, remedy=remedy)
-    return packed, kind
+    return packing, kind
 
 
 def _kind_of_text(head: bytes, named: str) -> str | None:
-    """Return the kind of a file by its first bytes, decompressed, if they tell it."""
+    """Return the kind of a file by its first bytes, decompressed; None if they leave it to its name."""
     head = head.removeprefix(codecs.BOM_UTF8)
     text = head.lstrip()
     if head.startswith(b"PAR1"):
@@ -156,28 +157,28 @@ def _kind_of_text(head: bytes, named: str) -> str | None:
     if is_mail(head):
         return ".mbox" if head.startswith(b"From ") else ".eml"
     if text.startswith((b"<doc ", b"<doc>")) and b">" in text.partition(b"\n")[0]:
-        return ARTICLES
+        return ARTICLES  # as WikiExtractor writes them
     if text.startswith(b"[") and text[1:].lstrip().startswith(b"{"):
         return ".json"
-    if text.startswith(b"{") and _are_objects(text):
+    if text.startswith(b"{") and _are_json_objects(text):
         return ".jsonl"
     return None if named in (".csv", ".tsv") else _kind_of_table(head)
 
 
-def _are_objects(text: bytes) -> bool:
-    """Return whether the first three lines are JSON objects; the last line may be cut off."""
+def _are_json_objects(text: bytes) -> bool:
+    """Return whether the first three lines are JSON objects."""
     lines = [line for line in text.split(b"\n")[:4] if line.strip()]
     try:
-        objects = [json.loads(line) for line in lines[: max(1, min(3, len(lines) - 1))]]
+        values = [json.loads(line) for line in lines[:-1] or lines]  # the last of several lines may be cut off
     except ValueError:
         return False
-    return all(isinstance(each, dict) for each in objects)
+    return all(isinstance(value, dict) for value in values)
 
 
 def _kind_of_table(head: bytes) -> str | None:
-    """Return the kind of a file whose first line has usual names of columns, and whose rows have as many fields.
+    """Return `.tsv` or `.csv` if the first line has a usual name of a column, and rows have as many fields; else None.
 
-    Semicolons and |, which are rare in prose, need no usual names where each of the first lines has as many.
+    Semicolons and |, which are rare in prose, need no usual name where each of at least five rows has as many fields.
     """
     lines = head.decode("utf-8", "replace").splitlines(keepends=True)[:20]
     for separator in "\t;,|":
@@ -185,26 +186,28 @@ def _kind_of_table(head: bytes) -> str | None:
         usual = not _USUAL_NAMES.isdisjoint(name.strip('"').lower() for name in names)
         if len(names) == 1 or not (usual or separator in ";|"):
             continue
+
         with contextlib.suppress(csv.Error):
             rows = list(csv.reader(lines[1:], delimiter=separator))
-            fewest = 0.9 * len(rows) if usual else max(len(rows) - 1, 5)  # the last one may be cut off
-            if sum(len(row) == len(names) for row in rows) >= fewest > 0:
+            of_header_width = sum(len(row) == len(names) for row in rows)
+            required = 0.9 * len(rows) if usual else max(len(rows) - 1, 5)  # the last one may be cut off
+            if of_header_width >= required > 0:
                 return ".tsv" if separator == "\t" else ".csv"
     return None
 
 
 @functools.cache
 def log_misnamed(files: tuple[str, ...]) -> None:
-    """Log the files that are read as another kind than their names say; once for the same files."""
-    others: dict[str, list[str]] = {}
+    """Log the files that are read as another kind than their names say; once for the same files, by the cache."""
+    misnamed: dict[str, list[str]] = {}
     for path in files:
         suffix = Path(path).suffix.lower()
         named = named_kind(path) + (suffix if suffix in _OPENERS else "")
-        found = kind_of(path) + (compression(path) or "")
-        if found != named:
-            others.setdefault(found, []).append(Path(path).name)
-    for found, names in others.items():
-        logger.info(f"{shorten_list(names)}: read as {found}, as the content shows")
+        kind = kind_of(path) + (compression(path) or "")
+        if kind != named:
+            misnamed.setdefault(kind, []).append(Path(path).name)
+    for kind, names in misnamed.items():
+        logger.info(f"{shorten_list(names)}: read as {kind}, as the content shows")
 
 
 def open_bytes(path: str | Path) -> BinaryIO:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable
 
 _ENDS = tuple(".!?:;…。！？।\"'”’»)]")  # characters that end a line between sentences
-_FEWEST = 20  # lines that tell whether a text is wrapped
+_FEWEST_LINES = 20  # lines that tell whether a text is wrapped
 _WIDTHS = range(30, 121)  # columns at which text is wrapped
 _FULL = 0.75  # a line of this share of the width is continued by the next one
 
@@ -14,14 +14,16 @@ def wrap_width(texts: Iterable[str]) -> int | None:
 
     In wrapped text nearly all lines but the last of a paragraph are almost full, and most end inside a sentence.
     """
-    lines = [line.rstrip() for text in texts for line, following in _pairs(text) if line.strip() and following.strip()]
-    if len(lines) < _FEWEST:
+    pairs = itertools.chain.from_iterable(itertools.pairwise(text.split("\n")) for text in texts)
+    lines = [line.rstrip() for line, following in pairs if line.strip() and following.strip()]
+    if len(lines) < _FEWEST_LINES:
         return None
-    width = sorted(map(len, lines))[round(0.98 * (len(lines) - 1))]
+
+    width = sorted(map(len, lines))[round(0.98 * (len(lines) - 1))]  # a few lines may be longer
     full = sum(len(line) > _FULL * width for line in lines) / len(lines)
-    broken = sum(not line.endswith(_ENDS) for line in lines) / len(lines)
-    words = sum(len(line.split()) for line in lines) / len(lines)
-    return width if width in _WIDTHS and full > 0.8 and broken > 0.5 and words > 3 else None
+    inside_sentence = sum(not line.endswith(_ENDS) for line in lines) / len(lines)
+    mean_words = sum(len(line.split()) for line in lines) / len(lines)
+    return width if width in _WIDTHS and full > 0.8 and inside_sentence > 0.5 and mean_words > 3 else None
 
 
 def join_lines(text: str, width: int) -> str:
@@ -37,12 +39,9 @@ def join_lines(text: str, width: int) -> str:
         The end.
     """
     joined = []
-    for line, following in _pairs(f"{text}\n"):
-        line, next_word = line.rstrip(), next(iter(following.split()), "")
+    for line, following in itertools.pairwise(f"{text}\n".split("\n")):
+        line = line.rstrip()
+        next_word = next(iter(following.split()), "")
         is_full = len(line) > _FULL * width or len(line) + 1 + len(next_word) > width
         joined.append(f"{line} " if line and next_word and is_full else f"{line}\n")
     return "".join(joined).removesuffix("\n")
-
-
-def _pairs(text: str) -> Iterable[tuple[str, str]]:
-    return itertools.pairwise(text.split("\n"))

@@ -12,7 +12,7 @@ _USUAL = frozenset(
     b"from to cc subject date received return-path delivered-to message-id mime-version content-type reply-to sender "
     b"content-transfer-encoding organization newsgroups".split()
 )
-_FROM = re.compile(rb"From \S.*\d:\d\d")  # the first line of a mail in an mbox; not `From here on, …`
+_FROM_WITH_TIME = re.compile(rb"From \S.*\d:\d\d")  # the first line of a mail in an mbox; not `From here on, …`
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z0-9-]*):(?:\s|$)")
 _BLOCKS = frozenset("address blockquote br div dd dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre table td th tr ul".split())
 
@@ -33,11 +33,11 @@ def is_mail(head: bytes) -> bool:
 
 
 def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the mails of an mbox file; a mail begins with a line `From …`, the first one or one after a blank line."""
+    """Yield the mails of an mbox file; a line `From …` precedes each: the first, or one with a time after a blank."""
     mail: list[bytes] = []
     blank = True
     for number, line in enumerate(lines):
-        if blank and (_FROM.match(line) or (number == 0 and line.startswith(b"From "))):
+        if blank and (_FROM_WITH_TIME.match(line) or (number == 0 and line.startswith(b"From "))):
             if mail:
                 yield b"".join(mail)
             mail = []
@@ -49,37 +49,37 @@ def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mail_text(raw: bytes) -> str:
-    """Return subject and body of a mail; of a body in two forms the plain one."""
+    """Return subject and body of a mail; of a body that is both plain text and HTML the plain one."""
     mail = email.message_from_bytes(raw)
     bodies: dict[str, list[str]] = {"plain": [], "html": []}
     for part in mail.walk():
         kind = part.get_content_subtype()
         if part.get_content_maintype() == "text" and kind in bodies and part.get_content_disposition() != "attachment":
             content = part.get_payload(decode=True)
-            text = _decoded(content, part.get_content_charset("utf-8")) if isinstance(content, bytes) else ""
+            text = _decode(content, part.get_content_charset("utf-8")) if isinstance(content, bytes) else ""
             bodies[kind].append(text if kind == "plain" else html_text(text))
     plain, html = ("\n".join(text.strip() for text in texts) for texts in bodies.values())
 
     subject = next((value for name, value in mail.raw_items() if name.lower() == "subject"), "")
-    with contextlib.suppress(HeaderParseError, LookupError, ValueError):  # it stays as it stands
+    with contextlib.suppress(HeaderParseError, LookupError, ValueError):  # else it stays encoded
         subject = str(make_header(decode_header(subject)))
-    subject = _decoded(subject.encode("utf-8", "surrogateescape"))  # of bytes without a charset
+    subject = _decode(subject.encode("utf-8", "surrogateescape"))  # bytes without a charset are surrogates in it
     parts = (" ".join(subject.split()), (plain or html).replace("\r\n", "\n"))
     return "\n\n".join(filter(None, parts))
 
 
-def _decoded(raw: bytes, charset: str = "utf-8") -> str:
-    """Return the text of bytes in the character set that is named, else UTF-8, else that of Windows."""
-    for each in (charset.replace("gb2312", "gb18030"), "utf-8"):  # mails name the smaller set
+def _decode(raw: bytes, charset: str = "utf-8") -> str:
+    """Return bytes as text: in the named character set, else in UTF-8, else in Windows-1252."""
+    for encoding in (charset.replace("gb2312", "gb18030"), "utf-8"):  # mails name the smaller Chinese set
         try:
-            return raw.decode(each)
+            return raw.decode(encoding)
         except (LookupError, UnicodeDecodeError):
             continue
     return raw.decode("cp1252", "replace")
 
 
-class _Text(HTMLParser):
-    """Collects the text between tags; each block begins a line."""
+class _TextCollector(HTMLParser):
+    """Collects the text between tags in `parts`; each block element begins a line."""
 
     def __init__(self):
         super().__init__()
@@ -101,7 +101,7 @@ class _Text(HTMLParser):
 
 def html_text(html: str) -> str:
     """Return the text of an HTML page or mail, without its tags."""
-    parser = _Text()
+    parser = _TextCollector()
     parser.feed(html)
     parser.close()
     lines = (" ".join(line.split()) for line in "".join(parser.parts).split("\n"))

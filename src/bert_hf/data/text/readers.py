@@ -63,7 +63,7 @@ def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
 
 def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield (line number, line without its end) of a text file, compressed or not; by default UTF-8."""
-    if encoding is None:
+    if encoding is None:  # errors name the line and column of a byte that is not UTF-8
         for number, _, raw, _ in _raw_lines(path):
             yield number, _decode(raw, path, number).removesuffix("\n")
         return
@@ -79,18 +79,18 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
 def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
     """Yield (line number, column, bytes, whether the line ends with them): lines in parts of at most `longest` bytes.
 
-    A part ends at a space, or at least between two characters (which take up to four bytes). With `longest` = 8:
+    A part ends after a space, or at least between two characters (which take up to four bytes). With `longest` = 8:
 
         b"a long line\\nnext"   →   (1, 0, b"a long ", False), (1, 7, b"line\\n", True), (2, 0, b"next", False)
     """
-    number, column, rest = 1, 0, b""
+    number, column = 1, 0
+    rest = b""  # read but not yet yielded
     try:
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
                     raw = raw.removeprefix(codecs.BOM_UTF8)
 
-                # The rest of the last part belongs to this one
                 raw, rest = rest + raw, b""
                 ends = raw.endswith(b"\n")
                 if not ends and 0 < longest <= len(raw):
@@ -108,13 +108,13 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
 
 
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
-    """Text of (a part of) a line, its end "\\n" also where it is "\\r\\n" in the file."""
+    """Decode (a part of) a line, and make its end "\\r\\n" to "\\n"; `number` and `column` are for the error."""
     text = decode_utf8(raw, path, number, column)
     return text[:-2] + "\n" if text.endswith("\r\n") else text
 
 
 def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
-    """Yield the text of a file that is one document: its lines, or each mail in it, decoded."""
+    """Yield the text of each mail in a file of mails, or of any other file as a whole."""
     if kind_of(path) not in MAILS:
         yield "\n".join(line for _, line in read_lines(path, encoding))
         return
@@ -123,7 +123,7 @@ def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
             lines = (line.removeprefix(codecs.BOM_UTF8) for line in file)
             mails = split_mbox(lines) if kind_of(path) == ".mbox" else [b"".join(lines)]
             for raw in mails:
-                if b"\0" in raw[:8]:
+                if b"\0" in raw[:8]:  # UTF-16
                     remedy = "convert the file: iconv -f utf-16 -t utf-8"
                     raise InputError("not a mail: it begins with zero bytes", where=path, remedy=remedy)
                 yield mail_text(raw)
@@ -133,7 +133,7 @@ def read_documents(path: str, encoding: str | None = None) -> Iterator[str]:
 
 def read_plain(path: str) -> Iterator[Piece]:
     """Yield the pieces of documents, which blank lines separate or, in a file of WikiExtractor, its <doc …> lines."""
-    articles = kind_of(path) == ARTICLES
+    has_doc_lines = kind_of(path) == ARTICLES
     pending = []  # parts of the current document that are not yielded yet
     size = 0  # characters pending
     begun = False  # the current document has text, pending or yielded
@@ -141,10 +141,11 @@ def read_plain(path: str) -> Iterator[Piece]:
 
     for number, column, raw, ends in _raw_lines(path, PIECE):
         part = _decode(raw, path, number, column)
-        mark = articles and column == 0 and part.startswith(("<doc ", "<doc>", "</doc>"))
-        if articles and not mark and not part.strip():
+        is_doc_line = has_doc_lines and column == 0 and part.startswith(("<doc ", "<doc>", "</doc>"))
+        if has_doc_lines and not is_doc_line and not part.strip():
             continue  # blank lines separate nothing here
-        blank = mark or (blank and not part.strip())
+
+        blank = is_doc_line or (blank and not part.strip())
         if not blank:
             if size + len(part) > PIECE and pending:
                 yield Piece("".join(pending), False)

@@ -22,7 +22,8 @@ from bert_hf.errors import InputError, first_line
 
 _HEAD = 1 << 16  # characters that tell whether a text is wrapped
 _FEW_FILES = 100  # so many small files do not share shards
-_SMALL, _SHARED, _MOST_FILES = 1 << 20, 1 << 23, 2000  # bytes of a small file; bytes and files that share a shard
+_SMALL_FILE = 1 << 20  # bytes
+_SHARD_BYTES, _SHARD_FILES = 1 << 23, 2000  # of small files that share a shard
 _SPLIT_REMEDY = "give the folder of one split, which has state.json"
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
@@ -45,11 +46,12 @@ class TextFile:
 
     def checksum(self) -> str:
         """Return the SHA-256 of its bytes and of the width of lines that are joined."""
-        of_file, width = file_checksum(self.path), self.width()
-        return of_file if width is None else text_checksum(f"{of_file} joined at {width}")
+        checksum = file_checksum(self.path)
+        width = self.width()
+        return checksum if width is None else text_checksum(f"{checksum} joined at {width}")
 
     def width(self) -> int | None:
-        """Return the width of lines that are joined (0: lines of any width); None: they are not joined."""
+        """Return the width for `join_lines`: 0 joins all lines of a paragraph; None: the lines stay as they are."""
         if self.join_lines is not None:
             return 0 if self.join_lines else None
         status = os.stat(self.path)
@@ -97,19 +99,19 @@ class SmallFiles:
 
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
-    """Return the files in order, consecutive small ones in sources of several, if more than `_FEW_FILES` are small."""
+    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones are one `SmallFiles`."""
     sizes = [os.stat(file.path).st_size for file in files]
-    if sum(size < _SMALL for size in sizes) <= _FEW_FILES:
+    if sum(size < _SMALL_FILE for size in sizes) <= _FEW_FILES:
         return list(files)
 
     sources: list[TextFile | SmallFiles] = []
     group: list[TextFile] = []
     total = 0
     for file, size in zip(files, sizes, strict=True):
-        if group and (size >= _SMALL or total >= _SHARED or len(group) >= _MOST_FILES):
+        if group and (size >= _SMALL_FILE or total >= _SHARD_BYTES or len(group) >= _SHARD_FILES):
             sources.append(SmallFiles(tuple(group)))
             group, total = [], 0
-        if size >= _SMALL:
+        if size >= _SMALL_FILE:
             sources.append(file)
         else:
             group.append(file)
@@ -118,8 +120,8 @@ def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
 
 
 @functools.lru_cache(maxsize=100_000)
-def _wrap_width(file: TextFile, size: int, changed: int) -> int | None:
-    """Return the width at which the beginning of a file is wrapped; size and time are for the cache."""
+def _wrap_width(file: TextFile, size: int, mtime: int) -> int | None:
+    """Return the width at which the beginning of a file is wrapped; `size` and `mtime` are for the cache."""
     return wrap_width(piece.text for piece in first_pieces(file.read_as_it_stands(), _HEAD))
 
 
@@ -135,7 +137,7 @@ class HubShard:
 
     @property
     def name(self) -> str:
-        """Dataset and number of the shard."""
+        """Return dataset, configuration and number of the shard; a folder counts by its last part."""
         dataset = Path(self.dataset).name if is_saved_dataset(self.dataset) else self.dataset
         return f"{dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
@@ -203,24 +205,21 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
 def hub_rows(
     dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that exist."""
+    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that have any."""
     import datasets
 
     loaded: Any = dataset
+    name = dataset if isinstance(dataset, str) else "dataset"
     if isinstance(dataset, str):
         with _hub_errors(dataset):
             saved = is_saved_dataset(dataset)
             loaded = _load_saved(dataset) if saved else cast(Any, datasets.load_dataset(dataset, config))
-    name = dataset if isinstance(dataset, str) else "dataset"
     if "train" not in loaded or not len(loaded["train"]):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
 
-    return {
-        split: dataset_rows(loaded[split], f"{name} ({split})")
-        for split in splits
-        if split in loaded and len(loaded[split])
-    }
+    filled = [split for split in splits if split in loaded and len(loaded[split])]
+    return {split: dataset_rows(loaded[split], f"{name} ({split})") for split in filled}
 
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:

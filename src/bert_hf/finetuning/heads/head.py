@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.precision import inference_autocast
 from bert_hf.console import shorten_list
-from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.input_files import expand_paths, kind_of
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.losses import count_labels, cross_entropies
@@ -296,7 +296,7 @@ def rows_of_files(
 
     Classes that Parquet files number get their names, unless `class_names` is false.
     """
-    for path in expand(list(files), folders=True):
+    for path in expand_paths(list(files), folders=True):
         empty = True
         keeps_numbers = not class_names and kind_of(path) == ".parquet"
         rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
