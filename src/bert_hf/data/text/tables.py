@@ -59,7 +59,7 @@ class Row(NamedTuple):
         return InputError(what, where=self.where, line=self.line, remedy=remedy)
 
     def header_error(self, what: str, remedy: str) -> InputError:
-        """Return an error about the columns of the table."""
+        """Return an error about the columns of the table: at its line 1, if the row has a line."""
         return InputError(what, where=self.where, line=self.line and 1, remedy=remedy)
 
 
@@ -77,8 +77,8 @@ def read_rows(
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
         class_names: of a Parquet file that `datasets` wrote, the names of classes in place of their numbers.
         separator: between the fields of a .csv or .tsv file, "tab" or one character; None: found in the file.
-        columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, and
-            none of these or only usual names; or one field, which is the text.
+        columns: names for the columns of a .csv or .tsv file that has no header: its first row has as many fields, but
+            neither one of these names nor a usual one of a text; or it has one field, which is the text.
     """
     kind = kind_of(path)
     if kind == ".parquet":
@@ -96,10 +96,10 @@ def read_rows(
 
 
 def read_texts(path: str, text_column: str | None) -> Iterator[str]:
-    """Yield the text of each row of a table; rows without text are skipped."""
+    """Yield the text of each row of a table; null is skipped, in a .csv, .tsv or mail also blank text."""
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
-        for _, first in itertools.islice(_parquet_rows(path), 1):
+        for _, first in itertools.islice(_parquet_rows(path), 1):  # none in an empty file
             text_column = text_column or choose_column(Row(first, path, 1))
             rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
             yield from row_texts(rows, text_column)
@@ -110,7 +110,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
 
 
 def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
-    """Yield the text of each row; rows whose text is null are skipped. `only_strings`: see `choose_column`."""
+    """Yield the text of each row, except null; without `text_column` of `choose_column(first row, only_strings)`."""
     for row in rows:
         text_column = text_column or choose_column(row, only_strings)
         if (text := text_of(row, text_column)) is not None:
@@ -135,26 +135,23 @@ def text_of(row: Row, column: str) -> str | None:
 
 
 def parsed_cell(value: Any) -> Any:
-    """Return the list or the object that a cell holds, itself or as text in a CSV file: `["a", "b"]`, `['a' 'b']`."""
+    """Return the list or object that a cell holds as text, as in CSV (`["a", "b"]`, `['a' 'b']`); else the cell."""
     if not (isinstance(value, str) and value[:1] + value[-1:] in ("[]", "{}")):
         return value
     if _NUMPY_LIST.fullmatch(value):
         return [ast.literal_eval(element) for element in re.findall(_ELEMENT, value)]
     if value[0] == "{":
-        value = _NUMPY_ARRAY.sub(r"\1", value)
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # null, true and false are JSON's
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
+        value = _NUMPY_ARRAY.sub(r"\1", value)  # array([1, 2]) → [1, 2]
+    for parse in (ast.literal_eval, json.loads):  # null, true and false are JSON's
+        with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return parse(value)
+    return value
 
 
 def without_rejected(rows: list[Row]) -> list[Row]:
     """Return the rows without those that an annotator rejected or ignored, as Prodigy writes it in `answer`."""
     answers = {row.values.get("answer") for row in rows if isinstance(row.values.get("answer"), str | None)}
-    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:
+    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
         return rows
     accepted = [row for row in rows if row.values.get("answer") == "accept"]
     logger.info(f"{rows[0].where}: {len(rows) - len(accepted):,} rows were not accepted (answer) and are left out")
@@ -162,7 +159,7 @@ def without_rejected(rows: list[Row]) -> list[Row]:
 
 
 def list_cell(value: Any) -> list | None:
-    """Return the list that a cell holds (see `parsed_cell`); None: it holds something else."""
+    """Return the list that a cell holds, itself or as text; None: it holds something else."""
     parsed = parsed_cell(value)
     return parsed if isinstance(parsed, list) else None
 
@@ -171,7 +168,7 @@ def list_cell(value: Any) -> list | None:
 
 
 def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
-    """Return the column called like the first of the names, else the only one called like one of them, in any case."""
+    """Return the column with the first of the names, else the only one with one of them, in any case; else None."""
     usual = [column for column in columns if column.lower() in names]
     if names[0] in usual:
         return names[0]
@@ -179,15 +176,17 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
 
 
 def choose_column(row: Row, only_strings: bool = True) -> str:
-    """Return the column of the text, by the first row: by its name or (`only_strings`) the only one of strings."""
+    """Return the column of the text by the first row: by its name, else (`only_strings`) the only one of strings."""
     if column := usual_column(row.values, TEXT_NAMES):
         return column
+
     named = {name: value for name, value in row.values.items() if name.strip()}
     strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]
+
     remedy = f"pass --text_column, one of: {', '.join(named)}"
-    if len(named) == 1:  # it may be the first text
+    if len(named) == 1:  # the name may be the first text of a file without a header
         remedy += "; or write a line with the name text above it, if it is none"
     raise row.header_error("text column not recognised", remedy)
 
@@ -196,31 +195,30 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
 
 
 def _separated_rows(
-    path: str,
-    kind: str,
-    encoding: str | None,
-    separator: str | None,
-    columns: Sequence[str] | None,
+    path: str, kind: str, encoding: str | None, separator: str | None, columns: Sequence[str] | None
 ) -> Iterator[_Numbered]:
-    """Yield the rows of a .csv, .tsv or .txt; its separator, quotes and header are found in its first lines."""
+    """Yield the rows of a .csv, .tsv or .txt; its first lines tell separator, quotes and header (see `read_rows`)."""
     lines = read_lines(path, encoding)
     head = list(itertools.islice(lines, _DIALECT_LINES))
     texts = [line for _, line in head]
-    named = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
-    mark = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    mark = mark or (named[1] if named else _choose_separator(texts, kind))
-    quoted = kind not in _TABS or mark in ",;" or _quotes_are_quoting(path, encoding, mark)
 
-    def numbered_fields(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-        return itertools.islice(_fields(lines, path, mark, quoted), int(named is not None), None)
+    sep_line = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    delimiter = delimiter or (sep_line[1] if sep_line else _choose_separator(texts, kind))
+    quoted = kind not in _TABS or delimiter in ",;" or _quotes_are_quoting(path, encoding, delimiter)
 
-    _, first = next(numbered_fields(head), (1, []))
-    unlike = columns and {*first, *map(str.lower, first)}.isdisjoint([*columns, *TEXT_NAMES])
-    if columns and unlike and len(first) in (1, len(columns)):
+    def fields_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+        return itertools.islice(_fields(lines, path, delimiter, quoted), 1 if sep_line else 0, None)
+
+    # Names of the columns, if the first row has none
+    _, first = next(fields_of(head), (1, []))
+    has_names = not {*first, *map(str.lower, first)}.isdisjoint([*(columns or []), *TEXT_NAMES])
+    if columns and not has_names and len(first) in (1, len(columns)):
         names = list(columns) if len(first) > 1 else ["text"]
     else:
-        names = _names_without_header(numbered_fields(head))
-    rows = numbered_fields(itertools.chain(head, lines))
+        names = _names_without_header(fields_of(head))
+
+    rows = fields_of(itertools.chain(head, lines))
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
@@ -229,39 +227,41 @@ def _separated_rows(
         if repeated:
             what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
-        names = [name or " " * names[:number].count("") for number, name in enumerate(names)]  # each its own
+        # Columns without a name get different ones: "", " ", …
+        names = [name or " " * names[:number].count("") for number, name in enumerate(names)]
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
 
-    headers = 0
+    repeated_headers = 0
     for line, fields in rows:
         if len(fields) != len(names):
-            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(mark, repr(mark))
+            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(delimiter, repr(delimiter))
             what = f"{len(fields)} fields between {between} instead of {len(names)}"
             raise InputError(what, where=path, line=line, remedy="fix the row or the header, or pass --separator")
         if len(fields) > 1 and fields == header:
-            headers += 1
+            repeated_headers += 1
         else:
             yield line, dict(zip(names, fields, strict=True))
-    if headers:
-        logger.info(f"{path}: its header comes again in {headers:,} lines, which are left out")
+    if repeated_headers:
+        logger.info(f"{path}: its header comes again in {repeated_headers:,} lines, which are left out")
 
 
 def _choose_separator(lines: list[str], kind: str) -> str:
     """Return the separator by which most lines have the same number of fields, if that is two or more.
 
-    Of several the one that is rarest in prose: semicolons separate `1,3;2,0`.
+    Of several the one that is rarest in prose: semicolons separate `1,3;2,0`. Without any, a tab or (.csv) a comma.
     """
-    chosen, most = ("\t" if kind in _TABS else ","), 0.5
-    for separator in "\t|;,":
+    chosen, largest_share = ("\t" if kind in _TABS else ","), 0.5
+    for separator in "\t|;,":  # the rarest in prose first
         plain = kind in _TABS and separator in "\t|"  # quotes may be text
         rows = [line.split(separator) for line in lines] if plain else csv.reader(lines, delimiter=separator)
-        widths: Counter[int] = Counter()
+        row_counts: Counter[int] = Counter()  # by the number of fields
         with contextlib.suppress(csv.Error):  # reported where the rows are read
-            widths.update(map(len, filter(None, rows)))
-        share = max((count for width, count in widths.items() if width > 1), default=0) / max(1, widths.total())
-        if share > most:
-            chosen, most = separator, share
+            row_counts.update(map(len, filter(None, rows)))
+        most = max((count for fields, count in row_counts.items() if fields > 1), default=0)
+        share = most / max(1, row_counts.total())
+        if share > largest_share:
+            chosen, largest_share = separator, share
     return chosen
 
 
@@ -279,25 +279,27 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
     usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
     if len(first) < 2 or all(usual) or (len(first) > 2 and any(usual)):
         return []
-    again = [0] * len(first)  # how often the value of the first row occurs again in each column
+
+    repeats = [0] * len(first)  # how often the value of the first row occurs again in each column
     with contextlib.suppress(InputError):  # the last of the first lines may be inside a quoted field
         for _, fields in rows:
-            for column, (value, own) in enumerate(zip(fields, first, strict=False)):
-                again[column] += bool(own) and value == own
+            for column, (value, first_value) in enumerate(zip(fields, first, strict=False)):
+                repeats[column] += bool(first_value) and value == first_value
+
     if len(first) != 2:
-        return [f"column {number}" for number in range(1, len(first) + 1)] if max(again) > 1 else []
-    text = int(again[0] > again[1])  # the column whose values repeat less
-    if again[0] == again[1] or first[text].lower() in TEXT_NAMES:  # a header may name its label column like a class
+        return [f"column {number}" for number in range(1, len(first) + 1)] if max(repeats) > 1 else []
+    text_column = int(repeats[0] > repeats[1])
+    if repeats[0] == repeats[1] or first[text_column].lower() in TEXT_NAMES:  # a label may be called like a class
         return []
-    return ["label", "text"] if text else ["text", "label"]
+    return ["label", "text"] if text_column == 1 else ["text", "label"]
 
 
 def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool:
     """Return whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
 
-    The last line may be cut off, if another line has a quote of two characters.
+    The last line may be cut off, if another line has a doubled quote.
     """
-    doubled, broken, number = False, [], 0
+    doubled, broken, number = False, [], 0  # broken: numbers of lines that do not follow it
     for number, line in read_lines(path, encoding):
         if '"' in line:
             try:
@@ -334,43 +336,43 @@ def _fields(
 
 
 def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
-    """Yield the objects of JSON lines, or of a JSON array, which is read whole."""
+    """Yield the objects of JSON lines, or of a JSON array or one object around them, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
-    number, first = next(lines, (1, ""))
+    head = list(itertools.islice(lines, 2))
+    begin, first = head[0] if head else (1, "")
+    lines = itertools.chain(head, lines)
     if first.lstrip().startswith("[") or first.strip() == "{":
-        text = "\n" * (number - 1) + "\n".join([first, *(line for _, line in lines)])
+        text = "\n" * (begin - 1) + "\n".join(line for _, line in lines)  # blank lines, so that errors name the line
         whole = parse_json(text, path, "fix the array of JSON objects")
         items = ((None, item) for item in (whole if isinstance(whole, list) else _rows_inside(whole)))
     else:
-        second = next(lines, None)
-        every = itertools.chain([(number, first)] if first else [], [second] if second else [], lines)
-        items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in every)
-        if second is None:
+        items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in lines)
+        if len(head) == 1:
             items = ((number, row) for number, item in items for row in _rows_inside(item))
 
     for line, item in items:
         if not isinstance(item, dict):
             raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
-        if item and all(isinstance(value, dict) and "0" in value for value in item.values()):
+        if item and all(isinstance(value, dict) and "0" in value for value in item.values()):  # by row number
             remedy = "write rows: orient='records', lines=True with pandas"
             raise InputError("an object for each column", where=path, line=line, remedy=remedy)
         yield line, item
 
 
 def _rows_inside(item: Any) -> list:
-    """Return the rows under the key of an object that is the whole file, else the object."""
-    named = [item.get(name) for name in ("data", "rows", "examples")] if isinstance(item, dict) else []
-    return next((rows for rows in named if isinstance(rows, list)), [item])
+    """Return the rows under a usual key of an object that is the whole file, else the object as the only row."""
+    usual = [item.get(key) for key in ("data", "rows", "examples")] if isinstance(item, dict) else []
+    return next((rows for rows in usual if isinstance(rows, list)), [item])
 
 
 # ---- Parquet
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
-    """Yield the rows, all columns or some of them."""
+    """Yield number and values of each row, of all columns or only `columns`; `class_names`: see `read_rows`."""
     try:
         source: Any = open_bytes(path) if compression(path) else path
-        if not isinstance(source, str) and not source.seekable():
+        if not isinstance(source, str) and not source.seekable():  # Parquet files are read from the end
             source = io.BytesIO(source.read())
         file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
         batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
@@ -388,13 +390,11 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
     """Return the row with names of classes in place of numbers; -1, which marks an unlabelled row, becomes None."""
-    row_with_names = dict(row)
+    named_row = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements
         if names := getattr(class_label, "names", None):
             by_number = dict(enumerate(names))
             value = row[column]
-            row_with_names[column] = (
-                list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
-            )
-    return row_with_names
+            named_row[column] = list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
+    return named_row
