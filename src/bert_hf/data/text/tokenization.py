@@ -28,12 +28,12 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")  # as saved
 MAX_LENGTH = 512  # positions of the published models
 _BATCH = 1000  # texts given to the trainer at a time
-_ALPHABET = 1000  # characters of a trained vocabulary, if they are enough
-_FEW = 0.04  # share of a vocabulary's pieces that tells nothing: cased ones have a quarter and more with capitals
+_ALPHABET_SIZE = 1000  # characters of a trained vocabulary, if they are enough
+_NEGLIGIBLE = 0.04  # share of a vocabulary's pieces; in cased ones a quarter and more have capitals
 _NORMALIZER_KEYS = {  # option of BertTokenizer → key of the normalizer in tokenizer.json
     "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"
 }  # fmt: skip
-_COVERED = 0.9995  # share of a text's characters for which they should be enough
+_COVERAGE = 0.9995  # share of a text's characters for which they should be enough
 
 
 def train_tokenizer(
@@ -70,7 +70,7 @@ def train_tokenizer(
     }
 
     rust = backend(BertTokenizer(**options))
-    alphabet = _alphabet(characters, rust.normalizer, vocab_size)
+    alphabet = _choose_alphabet(characters, rust.normalizer, vocab_size)
     vocabulary = _train_wordpiece(rust, texts, alphabet, vocab_size)
     return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
 
@@ -108,7 +108,7 @@ def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
         rust.pre_tokenizer = PreTokenizers([rust.pre_tokenizer, long_word])
 
 
-def _alphabet(characters: Counter[str], normalizer: Normalizer, vocab_size: int) -> list[str]:
+def _choose_alphabet(characters: Counter[str], normalizer: Normalizer, vocab_size: int) -> list[str]:
     """Return the most frequent characters after normalisation, in the order of their code points."""
     counts = Counter()
     for character, count in characters.items():
@@ -116,14 +116,14 @@ def _alphabet(characters: Counter[str], normalizer: Normalizer, vocab_size: int)
             counts[normalized] += count
 
     by_frequency = sorted((-count, character) for character, count in counts.items() if not character.isspace())
-    most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
-    if by_frequency and most < 1:
+    room = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
+    if by_frequency and room < 1:
         what = f"a vocabulary of {vocab_size:,} has room for no character (two tokens each)"
         raise InputError(what, where="--vocab_size", remedy="give a larger --vocab_size")
 
     covered = np.cumsum([-count for count, _ in by_frequency])
-    needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if by_frequency else 0
-    limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
+    needed = int(np.searchsorted(covered, _COVERAGE * covered[-1])) + 1 if by_frequency else 0
+    limit = min(room, max(_ALPHABET_SIZE, min(needed, vocab_size // 4)))  # a quarter, twice, is half of the vocabulary
     return sorted(character for _, character in by_frequency[:limit])
 
 
@@ -170,15 +170,15 @@ def load_tokenizer(
         model: the checkpoint that the tokenizer is for; its own tokenizer must give the ids the same meaning.
     """
     path = Path(name_or_path)
-    given = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
+    chosen = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
     if os.path.lexists(path) and not path.is_dir():
         vocabulary = _read_vocabulary(path)
-        options = _normalization_by_vocabulary(vocabulary, path, given)
+        options = _normalization_by_vocabulary(vocabulary, path, chosen)
         tokenizer = BertTokenizer(
             vocab=vocabulary, tokenize_chinese_chars=tokenize_chinese_chars, model_max_length=MAX_LENGTH, **options
         )
     else:
-        tokenizer = _load_saved(name_or_path, given)
+        tokenizer = _load_saved(name_or_path, chosen)
     check_tokenizer(tokenizer, where=path)
     _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
 
@@ -187,23 +187,23 @@ def load_tokenizer(
     return tokenizer
 
 
-def _load_saved(name_or_path: str | Path, given: dict[str, bool | None]) -> PreTrainedTokenizerBase:
-    """Load a tokenizer that transformers saved, from a folder or the Hub."""
+def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> PreTrainedTokenizerBase:
+    """Load a tokenizer that transformers saved; the `chosen` options count if its files have only a vocabulary."""
     folder = find_tokenizer(name_or_path)
     config = read_safe_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
-    rust = read_safe_json(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
+    state = read_safe_json(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
     loader: Any = AutoTokenizer
     options: dict[str, Any] = {}
 
-    # transformers takes whatever tokenizer_config.json leaves out for lower case, also where tokenizer.json says more
-    kind = rust.get("model", {}).get("type", "WordPiece")
+    # BertTokenizer takes its defaults for what tokenizer_config.json leaves out, also where tokenizer.json has it
+    kind = state.get("model", {}).get("type", "WordPiece")
     if config.get("tokenizer_class") in (None, "BertTokenizer", "BertTokenizerFast") and kind == "WordPiece":
         loader = BertTokenizer
-        normalizer = rust.get("normalizer") or {}
+        normalizer = state.get("normalizer") or {}
         if normalizer.get("type") == "BertNormalizer":
             options = {option: normalizer.get(key) for option, key in _NORMALIZER_KEYS.items()}
-        elif not rust and "do_lower_case" not in config:
-            options = _normalization_by_vocabulary(_read_vocabulary(folder / "vocab.txt"), name_or_path, given)
+        elif not state and "do_lower_case" not in config:
+            options = _normalization_by_vocabulary(_read_vocabulary(folder / "vocab.txt"), name_or_path, chosen)
         options = {option: value for option, value in options.items() if option not in config}
     elif not config:
         what = f"{TOKENIZER_CONFIG} is missing, which names the special tokens of this {kind} tokenizer"
@@ -220,29 +220,29 @@ def _load_saved(name_or_path: str | Path, given: dict[str, bool | None]) -> PreT
 
 
 def _normalization_by_vocabulary(
-    vocabulary: dict[str, int], where: str | Path, given: dict[str, bool | None]
+    vocabulary: dict[str, int], where: str | Path, chosen: dict[str, bool | None]
 ) -> dict[str, Any]:
-    """Return the options of a tokenizer whose files have only a vocabulary: as given, else as most pieces occur.
+    """Return the options of a tokenizer that has only a vocabulary: as chosen, else by its capitals and accents.
 
     A lower-case vocabulary may have some pieces that cannot occur: SciBERT's has Ω and 433 with accents of 31,090.
     """
-    words = [piece.removeprefix("##") for piece in vocabulary]  # not [CLS], nor <S> of Google's Chinese one
-    letters = [word for word in words if word.isalpha()]
+    words = [piece.removeprefix("##") for piece in vocabulary]
+    letters = [word for word in words if word.isalpha()]  # not [CLS], nor <S> of Google's Chinese vocabulary
     capitals = sum(word != word.lower() for word in letters)
-    cased = capitals > _FEW * len(letters)
-    lower = given["do_lower_case"] if given["do_lower_case"] is not None else not cased
+    cased = capitals > _NEGLIGIBLE * len(letters)
+    lower = chosen["do_lower_case"] if chosen["do_lower_case"] is not None else not cased
     if cased:
         reading = "lower-cased, so that they cannot occur" if lower else "read as cased"
         _log_once(f"tokenizer {where}: {capitals:,} of {len(words):,} pieces have capitals; text is {reading}")
 
-    strip = given["strip_accents"]
+    strip = chosen["strip_accents"]
     if strip is None and lower:
         stripped = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
         accents = sum(word != stripped.normalize_str(word) for word in words)
-        if accents > _FEW * len(words):
+        if accents > _NEGLIGIBLE * len(words):
             strip = False
             _log_once(f"tokenizer {where}: {accents:,} of {len(words):,} pieces have accents; text keeps them")
-    return {"do_lower_case": lower, "strip_accents": strip}
+    return {"do_lower_case": lower, "strip_accents": strip}  # None: accents of lower-cased text are stripped
 
 
 @functools.cache
@@ -257,10 +257,10 @@ def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, mo
         own = _load_saved(model, {"do_lower_case": None, "strip_accents": None}).get_vocab()
     except InputError:  # it has none
         return
-    pieces = {number: piece for piece, number in own.items() if not piece.startswith("[unused")}
-    compared = {piece: pieces[number] for piece, number in tokenizer.get_vocab().items() if number in pieces}
-    if other := sum(piece != meant for piece, meant in compared.items()):
-        what = f"{other:,} of {len(compared):,} ids mean another piece than in the tokenizer of {model}"
+    meaning = {number: piece for piece, number in own.items() if not piece.startswith("[unused")}
+    compared = {piece: meaning[number] for piece, number in tokenizer.get_vocab().items() if number in meaning}
+    if different := sum(piece != own_piece for piece, own_piece in compared.items()):
+        what = f"{different:,} of {len(compared):,} ids mean another piece than in the tokenizer of {model}"
         raise InputError(what, where=where, remedy="leave --tokenizer_name out: the checkpoint has its own")
 
 
@@ -361,13 +361,13 @@ class InputTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         # Of one text and of a pair: (number of the text, or None for special tokens; ids; types)
         self._parts: list[list[tuple[int | None, list[int], list[int]]]] = []
-        for second in (None, "a"):
+        for second in (None, "a"):  # any text shows which special tokens surround it
             encoded = tokenizer("a", second)
             ids: Any = encoded["input_ids"]
             types: Any = encoded.get("token_type_ids", [0] * len(ids))
-            rows = zip(encoded.sequence_ids(0), ids, types, strict=True)  # no sequence: a special token
+            tokens = zip(encoded.sequence_ids(0), ids, types, strict=True)
             parts = []
-            for sequence, group in itertools.groupby(rows, key=lambda row: row[0]):
+            for sequence, group in itertools.groupby(tokens, key=lambda token: token[0]):
                 _, part_ids, part_types = zip(*group, strict=True)
                 parts.append((sequence, list(part_ids), list(part_types)))
             self._parts.append(parts)
@@ -379,13 +379,13 @@ class InputTemplate:
         ids: list[int] = []
         types: list[int] = []
         for sequence, part_ids, part_types in self._parts[len(texts) - 1]:
-            if sequence is None:
+            if sequence is None:  # special tokens
                 ids += part_ids
                 types += part_types
             else:
                 starts[sequence] = len(ids)
                 ids += texts[sequence]
-                types += part_types[:1] * len(texts[sequence])
+                types += part_types[:1] * len(texts[sequence])  # one type for the whole text
         return ModelInput(ids, types, tuple(starts))
 
     def special_tokens(self, pair: bool) -> int:
@@ -415,7 +415,7 @@ def word_start_mask(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
 
     starts = np.zeros(id_count(tokenizer), bool)
     for token, index in vocabulary.items():
-        starts[index] = token.startswith(mark) != (mark == "##")
+        starts[index] = token.startswith(mark) != (mark == "##")  # ## marks the other tokens
     starts[list(cast(BertTokenizer, tokenizer).get_added_vocab().values())] = True
     starts[tokenizer.all_special_ids] = False
     return starts

@@ -23,24 +23,24 @@ class Unknown(enum.Enum):
 def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Counter[Unknown]:
     """Return how many characters of the texts become [UNK], by cause."""
     rust = backend(tokenizer)
-    longest = getattr(rust.model, "max_input_chars_per_word", 100)
+    longest_word = getattr(rust.model, "max_input_chars_per_word", 100)
     lost: Counter[Unknown] = Counter()
 
-    def known(word: str) -> bool:
+    def is_known(word: str) -> bool:
         return tokenizer.unk_token_id not in rust.encode(word, add_special_tokens=False).ids
 
     sentences = [sentence for text in texts for sentence in split_sentences(text, None)]
     for first in range(0, len(sentences), _BATCH):
         batch = sentences[first : first + _BATCH]
         for sentence, encoding in zip(batch, rust.encode_batch(batch, add_special_tokens=False), strict=True):
-            for number, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
-                if number != tokenizer.unk_token_id:
+            for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if token_id != tokenizer.unk_token_id:
                     continue
 
                 word = sentence[begin:end]
-                if len(word) > longest:
+                if len(word) > longest_word:
                     cause = Unknown.LONG
-                elif word != word.lower() and known(word.lower()):
+                elif word != word.lower() and is_known(word.lower()):
                     cause = Unknown.CASE
                 else:
                     cause = Unknown.OTHERS

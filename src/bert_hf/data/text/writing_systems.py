@@ -14,7 +14,7 @@ OTHER_SCRIPTS = 0.01
 # Above this share of letters with an accent, accents are kept: they distinguish common words, as the tones of
 # Vietnamese do. In tests/paragraphs.py: Vietnamese 27 %, Greek 15 %, German 8 %, Turkish 7 %, Russian 6 %.
 DENSE_ACCENTS = 0.2
-_NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
+_SHARED_NAMES = frozenset({"Modifier", "Combining"})  # first words of names of characters that scripts share
 
 
 @functools.lru_cache(maxsize=1 << 17)
@@ -24,10 +24,10 @@ def script_of(character: str) -> str | None:
     Python's Unicode tables have no script property, so it is taken from the first word of the character's name, after
     compatibility forms (full width, mathematical, ligatures) are resolved.
     """
-    first = unicodedata.normalize("NFKD", character)[0]
-    name = unicodedata.name(first, "").replace("-", " ").split()
+    base = unicodedata.normalize("NFKD", character)[0]
+    name = unicodedata.name(base, "").replace("-", " ").split()
     script = name[0].capitalize() if name else None
-    return None if script in _NO_SCRIPT else script
+    return None if script in _SHARED_NAMES else script
 
 
 def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
@@ -40,8 +40,7 @@ def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
     share = others.total() / max(1, letters.total())
     if share > OTHER_SCRIPTS:
         most = others.most_common(1)[0][0]
-        text = f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
-        return False, text
+        return False, f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
 
     accented = sum(count for character, count in characters.items() if _has_accent(character))
     accented /= max(1, letters.total())
