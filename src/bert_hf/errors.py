@@ -124,7 +124,7 @@ def error_context(name: str) -> Iterator[None]:
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     """Decorate a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
 
-    With several ranks, only the first one of each host prints, so that the line appears once (but `any_rank_prints`).
+    Of several ranks only the first one of each host prints the line, except for an error with `any_rank_prints`.
     """
 
     @functools.wraps(main)

@@ -64,7 +64,7 @@ def default_documents() -> tuple[str, ...]:
         size = 0
         for docstrings in package:
             paragraphs = [text for text in _prose(docstrings) if _add_if_new(text, seen)]
-            if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
+            if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:  # else hardly a sentence pair
                 documents.append("\n".join(paragraphs))
                 size += len(documents[-1])
             if size >= DEFAULT_SHARE:  # the characters that one package may contribute

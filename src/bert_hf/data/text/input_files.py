@@ -88,9 +88,8 @@ def check_disjoint(**named: list[str] | None) -> None:
 
 def _expand_path(pattern: str) -> list[str]:
     """Return the files of a glob in order, or the one that a path names; each exists."""
-    paths = [pattern]
-    if glob.has_magic(pattern) and not os.path.lexists(pattern):  # a name may contain [1]
-        paths = sorted(glob.glob(pattern, recursive=True))
+    is_glob = glob.has_magic(pattern) and not os.path.lexists(pattern)  # a name may contain [1]
+    paths = sorted(glob.glob(pattern, recursive=True)) if is_glob else [pattern]
 
     remedy = "download it first; a dataset of the Hub is read by --dataset_name" if "://" in pattern else _REMEDY
     for path in paths:

@@ -18,7 +18,7 @@ _BLOCKS = frozenset("address blockquote br div dd dl dt h1 h2 h3 h4 h5 h6 hr li 
 
 
 def is_mail(head: bytes) -> bool:
-    """Return whether a file begins with two of the usual headers of a mail, or with the first line of an mbox."""
+    """Return whether a file begins with two of a mail's usual headers, after the line `From …` of an mbox if any."""
     lines = head.splitlines()
     if head.startswith(b"From "):
         lines = lines[1:]
@@ -92,7 +92,7 @@ class _TextCollector(HTMLParser):
             self.parts.append("\n")
 
     def handle_endtag(self, tag):
-        self.hidden = max(0, self.hidden - (tag in ("script", "style", "title")))
+        self.hidden = max(0, self.hidden - (tag in ("script", "style", "title")))  # it may lack a start tag
 
     def handle_data(self, data):
         if not self.hidden:

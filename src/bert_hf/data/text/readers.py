@@ -156,7 +156,7 @@ def read_plain(path: str) -> Iterator[Piece]:
         elif ends and begun:
             yield Piece("".join(pending).rstrip("\n"))
             pending, size, begun = [], 0, False
-        blank = blank or ends  # so the next line begins
+        blank = blank or ends  # the next line has no text so far
 
     if begun:
         yield Piece("".join(pending).rstrip("\n"))

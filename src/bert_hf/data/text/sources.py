@@ -99,7 +99,7 @@ class SmallFiles:
 
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
-    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones are one `SmallFiles`."""
+    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones form `SmallFiles`."""
     sizes = [os.stat(file.path).st_size for file in files]
     if sum(size < _SMALL_FILE for size in sizes) <= _FEW_FILES:
         return list(files)

@@ -110,7 +110,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
 
 
 def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
-    """Yield the text of each row, except null; without `text_column` of `choose_column(first row, only_strings)`."""
+    """Yield the text of each row, except null; without a `text_column`, `choose_column` decides by the first row."""
     for row in rows:
         text_column = text_column or choose_column(row, only_strings)
         if (text := text_of(row, text_column)) is not None:
@@ -252,7 +252,7 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     Of several the one that is rarest in prose: semicolons separate `1,3;2,0`. Without any, a tab or (.csv) a comma.
     """
     chosen, largest_share = ("\t" if kind in _TABS else ","), 0.5
-    for separator in "\t|;,":  # the rarest in prose first
+    for separator in "\t|;,":
         plain = kind in _TABS and separator in "\t|"  # quotes may be text
         rows = [line.split(separator) for line in lines] if plain else csv.reader(lines, delimiter=separator)
         row_counts: Counter[int] = Counter()  # by the number of fields
@@ -289,7 +289,7 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
     if len(first) != 2:
         return [f"column {number}" for number in range(1, len(first) + 1)] if max(repeats) > 1 else []
     text_column = int(repeats[0] > repeats[1])
-    if repeats[0] == repeats[1] or first[text_column].lower() in TEXT_NAMES:  # a label may be called like a class
+    if repeats[0] == repeats[1] or first[text_column].lower() in TEXT_NAMES:  # such as a header `spam,text`
         return []
     return ["label", "text"] if text_column == 1 else ["text", "label"]
 
