@@ -51,7 +51,7 @@ def test_parquet_and_globs(tmp_path):
     for name in "ba":
         pq.write_table(pa.table({"id": [1, 2], "body": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
     assert list(read_documents([str(tmp_path / "*.parquet")])) == ["a1", "a2", "b1", "b2"]
-    with pytest.raises(InputError, match="no column 'text'"):
+    with pytest.raises(InputError, match="no column 'text'; pass --text_column, one of: id, body"):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
 
 

@@ -70,6 +70,9 @@ def test_rejected_rows_of_annotators_are_left_out(tmp_path, caplog):
     assert "2 rows were not accepted" in caplog.text
     assert len(labelled_rows(list(file_texts(f"{tmp_path}/a.jsonl")), Columns(), "ignored")) == 3
 
+    numbers = "".join(json.dumps({**row, "answer": number}) + "\n" for number, row in enumerate(rows))
+    assert len(labelled_rows(list(file_texts(*write(tmp_path, "b.jsonl", numbers))), Columns())) == 3
+
 
 @pytest.mark.parametrize(
     ("labels", "line"),

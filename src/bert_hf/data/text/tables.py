@@ -101,6 +101,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     if kind == ".parquet":  # of the other columns only the first row is read
         for _, first in itertools.islice(_parquet_rows(path), 1):  # none in an empty file
             text_column = text_column or choose_column(Row(first, path, 1))
+            text_of(Row(first, path, 1), text_column)  # an error names all columns
             rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
             yield from row_texts(rows, text_column)
     elif kind in _JSON:
@@ -150,7 +151,7 @@ def parsed_cell(value: Any) -> Any:
 
 def without_rejected(rows: list[Row]) -> list[Row]:
     """Return the rows without those that an annotator rejected or ignored, as Prodigy writes it in `answer`."""
-    answers = {row.values.get("answer") for row in rows if isinstance(row.values.get("answer"), str | None)}
+    answers = {str(row.values.get("answer")) for row in rows}  # a list cannot be in a set
     if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
         return rows
     accepted = [row for row in rows if row.values.get("answer") == "accept"]
