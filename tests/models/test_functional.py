@@ -19,8 +19,8 @@ from bert_hf.models import unpadded_attention as unpadded_attention_module
 from bert_hf.models.functional import (
     DropoutAdd,
     are_plain_linear,
+    fast_linear,
     keep_mask,
-    linear,
     project,
     projected_cross_entropy,
     token_losses,
@@ -279,7 +279,7 @@ def test_a_linear_layer_in_bf16_is_as_exact_as_pytorch_s(rows):
     upstream = torch.randn(rows, 160).bfloat16()
     inputs = (hidden, layer.weight, layer.bias)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        fast, plain = linear(hidden, layer), layer(hidden)
+        fast, plain = fast_linear(hidden, layer), layer(hidden)
     exact = layer(hidden)
     found, by_pytorch, expected = (
         (out, *torch.autograd.grad(out, inputs, upstream.to(out.dtype))) for out in (fast, plain, exact)

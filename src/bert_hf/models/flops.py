@@ -14,13 +14,13 @@ def parameter_count(config: BertConfig) -> int:
 def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
     """Return the floating-point operations that the forward and backward passes of a step require.
 
-    Two for each multiply-add, three times the forward pass: each layer's matrices for every real token (no
-    padding), attention scores and their use for every pair of tokens of a row, the head only for the masked tokens.
+    Two for each multiply-add, three times the forward pass. Padding does not count; the head only for masked tokens.
     The last layer counts whole, though our model computes little of it: MFU is comparable with other projects'.
 
     `squares` is Σ (real tokens of a row)², `masked` the number of predicted tokens.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
+    # Multiply-adds of the forward pass: query, key, value, output and feed-forward; scores and context; the head
     layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares
     head = (hidden**2 + hidden * config.vocab_size) * masked
     return 6.0 * (config.num_hidden_layers * layer + head)

@@ -23,8 +23,8 @@ _ROW_MULTIPLE = 10  # in bf16 a CPU fills up the rows of logits to a multiple of
 # ---- dropout
 
 
-def _threshold(p: float) -> int:
-    """Return the int16 value below which a draw drops: of 2¹⁶ equally likely ones, so p is met within 2⁻¹⁷."""
+def _drop_below(p: float) -> int:
+    """Return the int16 below which a random int16 means "drop": one of 2¹⁶ steps, so p is met within 2⁻¹⁷."""
     return round(p * 65536) - 32768
 
 
@@ -35,14 +35,14 @@ def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     draw and a floating-point comparison on each value, in one thread.
     """
     size = shape.numel()
-    words = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    draws = words.view(torch.int16)[:size].view(shape)
-    return torch.ge(draws, _threshold(p), out=torch.empty(shape, dtype=dtype))
+    draws64 = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # any int64
+    draws = draws64.view(torch.int16)[:size].view(shape)
+    return torch.ge(draws, _drop_below(p), out=torch.empty(shape, dtype=dtype))
 
 
 def keep_scale(p: float) -> float:
     """Return 1 / share of values that `keep_mask` keeps, exactly."""
-    return 65536 / (32768 - _threshold(p))
+    return 65536 / (32768 - _drop_below(p))
 
 
 class _DropoutAdd(Function):
@@ -56,22 +56,24 @@ class _DropoutAdd(Function):
         ctx.has_residual = residual is not None
         if residual is not None and residual.dtype != x.dtype:  # `addcmul` first converts both factors to fp32
             return torch.add(residual, x * mask, alpha=keep_scale(p))
-        return torch.addcmul(x.new_zeros(()) if residual is None else residual, x, mask, value=keep_scale(p))
+        addend = x.new_zeros(()) if residual is None else residual
+        return torch.addcmul(addend, x, mask, value=keep_scale(p))
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (gradient,) = gradients
         (mask,) = ctx.saved_tensors
-        dropped = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=keep_scale(ctx.p))
-        return dropped, gradient if ctx.has_residual else None, None
+        for_x = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=keep_scale(ctx.p))
+        return for_x, gradient if ctx.has_residual else None, None
 
 
 class DropoutAdd(nn.Dropout):
-    """`nn.Dropout`, then the sum with a residual where one is given; faster for rows without padding on a CPU."""
+    """`nn.Dropout`, then the sum with a residual if there is one; faster on a CPU for (T, H), the real tokens."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         if not self.training or not self.p:
             dropped = input
+        # (T, H) is a batch without padding; a padded one is computed as stock does. With p = 1 the scale is 1 / 0
         elif input.dim() == 2 and input.device.type == "cpu" and self.p < 1 and not torch.compiler.is_compiling():
             return _DropoutAdd.apply(input, residual, self.p)
         else:
@@ -102,21 +104,22 @@ class _ProjectedCrossEntropy(Function):
         cast_weight = weight.to(dtype)
         logits = _linear_without_gradient(cast_hidden, cast_weight, bias.to(dtype))  # (M, V)
 
-        # Is the label the likeliest token? In 16 bit many logits tie, and only the first of them is the prediction.
-        counts = labels != IGNORE_INDEX
-        targets = labels.masked_fill(~counts, 0).unsqueeze(1)  # (M, 1)
+        # Is the label the likeliest token? In 16 bit many logits tie, and only the first of them is the prediction:
+        # search it in rows where the label's is the highest, or in all on a device, which waits for `nonzero`.
+        has_label = labels != IGNORE_INDEX
+        targets = labels.masked_fill(~has_label, 0).unsqueeze(1)  # (M, 1)
         target_logits = logits.gather(1, targets).squeeze(1).float()
         highest = logits.amax(1)
-        correct = (target_logits >= highest) & counts
+        correct = (target_logits >= highest) & has_label
         if dtype != torch.float32:
             candidates = correct.nonzero().squeeze(1) if logits.device.type == "cpu" else slice(None)
             correct[candidates] = logits[candidates].max(1).indices == labels[candidates]
 
         # Losses: log Σ exp(logit) = highest − log(probability of the highest), without another pass of exponentials
-        peaks = _subtract_targets_from_softmax_(logits, targets)
-        losses = (highest.float() - peaks.log() - target_logits) * counts
+        top_probabilities = _subtract_targets_from_softmax_(logits, targets)
+        losses = (highest.float() - top_probabilities.log() - target_logits) * has_label
 
-        ctx.save_for_backward(cast_hidden, cast_weight, logits, counts)  # now the gradient of the logits
+        ctx.save_for_backward(cast_hidden, cast_weight, logits, has_label)  # now the gradient of the logits
         ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
         ctx.mark_non_differentiable(correct)
         return losses, correct
@@ -126,17 +129,17 @@ class _ProjectedCrossEntropy(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
         ctx, gradient: Tensor, _
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, difference, counts = ctx.saved_tensors
+        hidden, weight, difference, has_label = ctx.saved_tensors
 
-        # As multiples of the largest number, since most of them equal it: 1 is not rounded in 16 bit.
-        scale = gradient * counts
-        tiny = scale.new_full((1,), torch.finfo(torch.float32).tiny)
-        largest = torch.cat([scale.abs(), tiny]).amax()
-        unit = (scale / largest).to(difference.dtype).unsqueeze(1)  # (M, 1)
+        # Scale rows relative to the largest scale: most equal it, and 1 is not rounded in 16 bit. (All may be 0.)
+        row_scales = gradient * has_label
+        tiny = row_scales.new_full((1,), torch.finfo(torch.float32).tiny)
+        largest = torch.cat([row_scales.abs(), tiny]).amax()
+        relative_scales = (row_scales / largest).to(difference.dtype).unsqueeze(1)  # (M, 1)
 
-        for_hidden = (difference @ weight) * unit
-        for_weight = difference.t() @ (hidden * unit)
-        for_bias = (unit.t() @ difference).squeeze(0)
+        for_hidden = (difference @ weight) * relative_scales
+        for_weight = difference.t() @ (hidden * relative_scales)
+        for_bias = (relative_scales.t() @ difference).squeeze(0)
         gradients = (for_hidden, for_weight, for_bias)
         return *(x.to(dtype).mul_(largest) for x, dtype in zip(gradients, ctx.dtypes, strict=True)), None
 
@@ -149,16 +152,16 @@ def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:
     """
     rows = max(1, _CACHED_SCORES // logits.shape[1]) if logits.device.type == "cpu" else max(1, len(logits))
     minus_one = targets.new_full((rows, 1), -1.0, dtype=torch.float32)
-    peaks = []
+    top_probabilities = []
 
     for part, part_targets in zip(logits.split(rows), targets.split(rows), strict=True):
         scores = part.float()  # in fp32 the same tensor
         torch.softmax(scores, -1, out=scores)
-        peaks.append(scores.amax(1))
+        top_probabilities.append(scores.amax(1))
         scores.scatter_add_(1, part_targets, minus_one[: len(part)])
         if scores.dtype != part.dtype:
             part.copy_(scores)
-    return torch.cat(peaks)
+    return torch.cat(top_probabilities)
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
@@ -170,14 +173,14 @@ def _product_dtype(weight: Tensor) -> torch.dtype:
 
 
 def multiplies_in_bf16(weight: Tensor) -> bool:
-    """Return True where oneDNN multiplies these weights in bf16: on a CPU."""
+    """Return True if products with these weights are bf16 on a CPU, where oneDNN computes them."""
     return weight.device.type == "cpu" and _product_dtype(weight) == torch.bfloat16
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the cross entropy of a linear layer's output.
+    """Compute the cross entropy of `decoder(hidden)` with one (M, V) buffer, for which PyTorch needs several.
 
-    Under autocast the products have its precision; softmax and loss are fp32, as in the plain form. On a CPU in bf16,
+    Under autocast the products have its precision; softmax and loss are fp32, as PyTorch's. On a CPU in bf16,
     rows of zeros are added, as oneDNN divides them into equal blocks: 1,058 = 2 · 23² took 1.4 times as long as 1,060.
 
     The input is (M, H). Return losses (M,) in nats, fp32, 0 where the label is `IGNORE_INDEX`, and whether each
@@ -187,9 +190,9 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
         return losses_and_correct(decoder(hidden), labels)
 
     rows = len(labels)
-    missing = -rows % _ROW_MULTIPLE if multiplies_in_bf16(decoder.weight) else 0
-    filled = F.pad(hidden, (0, 0, 0, missing))
-    filled_labels = F.pad(labels, (0, missing), value=IGNORE_INDEX)
+    added_rows = -rows % _ROW_MULTIPLE if multiplies_in_bf16(decoder.weight) else 0
+    filled = F.pad(hidden, (0, 0, 0, added_rows))
+    filled_labels = F.pad(labels, (0, added_rows), value=IGNORE_INDEX)
 
     losses, correct = _ProjectedCrossEntropy.apply(filled, decoder.weight, decoder.bias, filled_labels)
     return losses[:rows], correct[:rows]
@@ -238,10 +241,11 @@ class _LinearOnCPU(Function):
     ) -> tuple[Tensor, ...]:
         hidden, weight = ctx.saved_tensors
         ones = gradient.new_ones(1, len(gradient))
-        # Of many rows oneDNN computes a wide matrix faster than its tall transpose: 6 % with 7,000 rows of mini
+        # From many rows oneDNN computes a wide matrix faster than its tall transpose: 6 % for 7,000 tokens of mini
         tall = len(gradient) > 4 * gradient.shape[1] > 4 * hidden.shape[1]
         for_weight = (hidden.t() @ gradient).t().contiguous() if tall else gradient.t() @ hidden
-        gradients = (gradient @ weight, for_weight, (ones @ gradient).squeeze(0))
+        for_bias = (ones @ gradient).squeeze(0)  # faster than `sum(0)`
+        gradients = (gradient @ weight, for_weight, for_bias)
         return tuple(x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
@@ -254,12 +258,13 @@ def _linear_without_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Te
 
 
 def _linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute `F.linear`, by `_LinearOnCPU` where that is faster; under `torch.compile` it is not."""
     if hidden.dim() == 2 and not torch.compiler.is_compiling() and multiplies_in_bf16(weight):
         return cast(Tensor, _LinearOnCPU.apply(hidden, weight, bias))
     return F.linear(hidden, weight, bias)
 
 
-def linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
+def fast_linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
     """Compute `layer(hidden)`, faster in bf16 on a CPU."""
     return _linear(hidden, layer.weight, layer.bias) if are_plain_linear(layer) else layer(hidden)
 

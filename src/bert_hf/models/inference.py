@@ -17,16 +17,17 @@ def run_by_length(
     tokens: int | None = None,
     rows: int | None = None,
 ) -> list[Any]:
-    """Return the result for each input of these lengths; `compute` gets the indices of a batch and returns theirs.
+    """Return the results of inputs with these lengths; `compute` returns those of a batch, given its indices.
 
-    The largest batch has `tokens` tokens (padding included), or `rows` inputs.
+    A batch has at most `tokens` tokens, padding included, or if `rows` is given, `rows` inputs.
     """
     # The longest inputs first; one may be larger than `tokens`. Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0]
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     batches = []
     begin = 0
     while begin < len(order):
-        count = rows or max(1, (tokens or 1) // max(1, lengths[order[begin]]))
+        longest = max(1, lengths[order[begin]])
+        count = rows or max(1, (tokens or 1) // longest)
         batches.append(order[begin : begin + count])
         begin += count
 

@@ -57,7 +57,8 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
     If `weights` will be opened, every number in them is checked (base: 0.2 s).
     """
-    folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
+    patterns = (CONFIG, WEIGHTS, INDEX, "model-*.safetensors") if weights else (CONFIG,)
+    folder = _folder(where, patterns, "BERT")
     check_files(folder)
     if not os.path.lexists(folder / CONFIG):
         remedy = "repeat the command of its training, or give a checkpoint-N in it"
@@ -65,7 +66,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
             remedy = "bert-hf convert makes one of a TensorFlow checkpoint; of another, rename bert_config.json"
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
-    if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
+    if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):  # it may not be absent here
         _, what = problem
         remedy = 'give a BERT checkpoint; add "model_type": "bert" where it is missing'
         raise InputError(what, where=path, remedy=remedy)
@@ -77,7 +78,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
 
 def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
-    """Return (key, problem) if a configuration describes another network than BERT. Absent keys are BERT's."""
+    """Return (key, problem) if a configuration describes another network than BERT; absent keys are right."""
     for name, value in {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}.items():
         if config.get(name, value) != value:  # transformers 5 ignores relative positions
             return name, f"{name} is {config[name]!r}, not {value!r}"
@@ -85,7 +86,7 @@ def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def find_tokenizer(where: str | Path) -> Path:
-    """Return the folder of a tokenizer, local or downloaded from the Hub, after the same checks."""
+    """Return the folder of a tokenizer, local or downloaded from the Hub, after checks of every file to be opened."""
     remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
     check_files(folder)
@@ -97,14 +98,14 @@ def find_tokenizer(where: str | Path) -> Path:
             continue
         path = plain_file(folder, name)
         for key, value in _entries(read_safe_json(path)):
-            elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
-            if elsewhere and key not in _UNOPENED:
+            is_outside = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
+            if is_outside and key not in _UNOPENED:
                 raise InputError(f"{key!r} points outside the folder", where=path, remedy="remove the entry")
     return folder
 
 
-def _folder(where: str | Path, patterns: tuple[str, ...], thing: str, remedy: str = "check the path or id") -> Path:
-    """Return a local folder, or the one in the Hub's cache with the files of these names, all of one commit."""
+def _folder(where: str | Path, patterns: tuple[str, ...], kind: str, remedy: str = "check the path or id") -> Path:
+    """Return a local folder, or that of a Hub repository's files that match the patterns, all of one commit."""
     if str(where) and Path(where).is_dir():
         return Path(where)
 
@@ -117,10 +118,11 @@ def _folder(where: str | Path, patterns: tuple[str, ...], thing: str, remedy: st
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
         reason = _reason(error)
 
-    raise InputError(f"cannot load a {thing}: {reason}", where=where, remedy=remedy)
+    raise InputError(f"cannot load a {kind}: {reason}", where=where, remedy=remedy)
 
 
 def _reason(error: Exception) -> str:
+    """Return the message of an error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, StrictDataclassError):
@@ -132,14 +134,14 @@ def _reason(error: Exception) -> str:
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """Return a regular file of the folder itself; opening a FIFO would wait for ever.
-
-    (The Hub's cache links from `snapshots` to `blobs`.)
-    """
-    path, home = folder / name, folder.resolve()
+    """Return the path of a file, checked to be a regular one in this folder; opening a FIFO would wait for ever."""
+    path = folder / name
+    home = folder.resolve()
+    # The Hub's cache links from `snapshots` to `blobs`
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+    problem = None
     try:
-        target, problem = path.resolve(strict=True), None
+        target = path.resolve(strict=True)
         if not stat.S_ISREG(target.stat().st_mode):
             problem = "not a regular file"
         elif not (target.is_relative_to(home) or target.is_relative_to(blobs)):
@@ -167,8 +169,8 @@ def read_safe_json(path: Path) -> dict[str, Any]:
     for key, value in _entries(content):
         if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
             continue
-        names_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
-        if names_code and value is not None and value is not False:
+        requests_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
+        if requests_code and value is not None and value is not False:
             remedy = "remove the entry if the model is a plain BERT"
             raise InputError(f"{key!r} requests code or files that are never loaded here", where=path, remedy=remedy)
     return content
@@ -199,7 +201,7 @@ def weight_files(folder: Path) -> list[Path]:
     if os.path.lexists(folder / WEIGHTS):
         return [plain_file(folder, WEIGHTS)]
     if os.path.lexists(folder / INDEX):
-        return [plain_file(folder, name) for name in _shards(plain_file(folder, INDEX))]
+        return [plain_file(folder, name) for name in _shard_names(plain_file(folder, INDEX))]
 
     what = f"no {WEIGHTS}"
     if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
@@ -208,13 +210,13 @@ def weight_files(folder: Path) -> list[Path]:
     raise InputError(what, where=folder, remedy=hint)
 
 
-def _shards(index: Path) -> list[str]:
-    """Return the files that an index names.
+def _shard_names(index: Path) -> list[str]:
+    """Return the sorted names of the files in an index, after a check that they are in its folder.
 
     transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
     weight_map = _read_json(index).get("weight_map")
-    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}
+    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}  # rejected
 
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
@@ -250,7 +252,7 @@ def config_errors(where: str | Path, remedy: str) -> Iterator[None]:
 
 
 def config_from_json(path: str | None, **changes: Any) -> BertConfig:
-    """Return the configuration in a model JSON; `changes` replace entries of the file."""
+    """Return the configuration in a model JSON, such as configs/model/base.json; `changes` replace its entries."""
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     file = find_config(path, "model", suffix=".json")
@@ -258,7 +260,7 @@ def config_from_json(path: str | None, **changes: Any) -> BertConfig:
     values = read_safe_json(file)
     if problem := _config_problem(values):
         name, what = problem
-        before, key, _ = text.rpartition(json.dumps(name))
+        before, key, _ = text.rpartition(json.dumps(name))  # the last entry of a name counts
         raise InputError(what, where=file, line=before.count("\n") + 1 if key else None, remedy="fix the file")
     with config_errors(file, "fix the file"):
         return BertConfig(**{**values, **changes})
@@ -272,16 +274,16 @@ def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
 
 def _config_problem(values: dict) -> tuple[str, str] | None:
     """Return (key, problem) for a value that transformers accepts and BERT does not; transformers checks types."""
-    usual = BertConfig().to_dict()
+    defaults = BertConfig().to_dict()
     if problem := foreign_architecture(values):
         return problem
 
     # A misspelled key: an unknown one that resembles a key that is missing
     for name in values:
-        if name not in usual and (near := did_you_mean(name, set(_SIZES) - values.keys())):
+        if name not in defaults and (near := did_you_mean(name, set(_SIZES) - values.keys())):
             return name, f"unknown key {name!r}; {near.strip()}"
 
-    numbers = {name: values.get(name, usual[name]) for name in _SIZES}
+    numbers = {name: values.get(name, defaults[name]) for name in _SIZES}
     for name, value in numbers.items():
         if not (isinstance(value, int) and value > 0):
             return name, f"{name} is {value!r}, not an integer above 0"
@@ -306,19 +308,19 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
 
 
 def load_network(
-    model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options: Any
+    model_class: type, folder: Path, where: str | Path, head_prefixes: tuple[str, ...], **options: Any
 ) -> tuple[Any, list[str]]:
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
     Return the model, and the sorted names of the weights that are newly initialized, because they are missing or of
-    another shape. They begin with one of the prefixes `heads`; all others must be in the checkpoint.
+    another shape. They begin with one of `head_prefixes`; all others must be in the checkpoint. Errors name `where`.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
     logging.disable_progress_bar()
     try:
         with config_errors(where, _COMPLETE):  # the files were checked: it rejects a value of the configuration
-            model, loaded = model_class.from_pretrained(
+            model, report = model_class.from_pretrained(
                 folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
                 ignore_mismatched_sizes=True, **options,
             )  # fmt: skip
@@ -326,14 +328,14 @@ def load_network(
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
 
-    for name, saved, expected in sorted(loaded["mismatched_keys"]):
-        if not name.startswith(heads):
+    for name, saved, expected in sorted(report["mismatched_keys"]):
+        if not name.startswith(head_prefixes):
             sizes = " instead of ".join(" × ".join(map(str, shape)) for shape in (saved, expected))
             raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=_COMPLETE)
 
-    new = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
-    missing = [name for name in new if not name.startswith(heads)]
-    unused = _unused_encoder_weights(model, loaded["unexpected_keys"])
+    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
+    missing = [name for name in new if not name.startswith(head_prefixes)]
+    unused = _unused_encoder_weights(model, report["unexpected_keys"])
     if missing or unused:
         problem = f"it lacks {shorten_list(missing)}"
         if not missing:
@@ -348,7 +350,8 @@ def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
     The rows of new tokens are drawn from the mean and the covariance of the others, as run_mlm.py does; the rows of
     new positions are drawn as in a new network.
     """
-    config, added = model.config, []
+    config = model.config
+    added = []
     if vocabulary > config.vocab_size:
         added.append(f"{vocabulary - config.vocab_size:,} tokens to {config.vocab_size:,}")
         verbosity = logging.get_verbosity()
@@ -361,7 +364,8 @@ def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
         embeddings = model.base_model.embeddings
         old = embeddings.position_embeddings.weight
         table = torch.empty(positions, old.shape[1], dtype=old.dtype, device=old.device)
-        table.normal_(0, config.initializer_range)[: len(old)] = old.detach()
+        table.normal_(0, config.initializer_range)
+        table[: len(old)] = old.detach()
         embeddings.position_embeddings = torch.nn.Embedding.from_pretrained(table, freeze=False)
         config.max_position_embeddings = positions
     return f"added, newly initialized: {' and '.join(added)}" if added else ""
@@ -391,9 +395,9 @@ def read_weights(folder: Path) -> dict:
 def load_weights(model: nn.Module, folder: Path) -> None:
     """Load the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
     try:
-        left = model.load_state_dict(read_weights(folder), strict=False)
+        result = model.load_state_dict(read_weights(folder), strict=False)
         tied = getattr(model, "all_tied_weights_keys", {})  # saved once
-        wrong = [name for name in left.missing_keys if name not in tied] + left.unexpected_keys
+        wrong = [name for name in result.missing_keys if name not in tied] + result.unexpected_keys
     except RuntimeError as error:  # shapes
         wrong = [_reason(error)]
     if wrong:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bert_hf.models.unpadded_batch import pack_layout
 
-_FLAT = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
+_FLAT_INDICES = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
 
 
 def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
@@ -22,14 +22,14 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     batch_size, *_, length = inputs["input_ids"].shape
     starts = range(0, batch_size, rows)
 
-    # Where in the sorted indices each piece ends: all at once, because reading them waits where the batch is on a
-    # device. (The indices of our collator ascend; another one's may not.)
-    flat = {name: inputs[name].sort().values for name in _FLAT if name in inputs}
+    # Where in the sorted indices each piece ends: all at once, because `tolist` waits for an accelerator. (The
+    # indices of our collator ascend; another one's may not.)
+    flat = {name: inputs[name].sort().values for name in _FLAT_INDICES if name in inputs}
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
-    ends = {}
+    ends = {}  # by name, the end of each piece
     if flat:
-        cuts = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
-        ends = dict(zip(flat, cuts.tolist(), strict=True))
+        stacked = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
+        ends = dict(zip(flat, stacked.tolist(), strict=True))
 
     for number, start in enumerate(starts):
         piece = dict(inputs)
@@ -40,5 +40,5 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
             begin = ends[name][number - 1] if number else 0
             piece[name] = indices[begin : ends[name][number]] - start * length
         if "layout" in inputs:
-            piece["layout"] = pack_layout(piece["attention_mask"], *(piece[name] for name in _FLAT))
+            piece["layout"] = pack_layout(piece["attention_mask"], *(piece[name] for name in _FLAT_INDICES))
         yield piece

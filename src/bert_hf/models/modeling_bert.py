@@ -31,7 +31,7 @@ from transformers.utils.output_capturing import capture_outputs
 from bert_hf.models.functional import (
     IGNORE_INDEX,
     DropoutAdd,
-    linear,
+    fast_linear,
     losses_and_correct,
     multiplies_in_bf16,
     project,
@@ -43,7 +43,7 @@ from bert_hf.models.unpadded_batch import UnpaddedBatch, add_filler_sequence, un
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of `token_losses` over the labels that are not ignored; 0, not NaN, if all are."""
+    """Return the mean cross entropy of logits (N, classes) without ignored labels (N,); 0 if all are ignored."""
     return token_losses(logits, labels).sum() / (labels != IGNORE_INDEX).sum().clamp(min=1)
 
 
@@ -65,16 +65,16 @@ class BertEmbeddings(nn.Module):
         A relative position is then a rotation, which an attention head learns for all positions at once; with random
         embeddings it has to learn every pair of positions separately.
 
-        They get three times the standard deviation `std` of the other embeddings, so that positions dominate words at
-        first (measured: docs/small_machine.md).
+        The sinusoids get three times `std`, the standard deviation of the other embeddings, so that positions dominate
+        words at first (measured: docs/small_machine.md).
         """
         table = self.position_embeddings.weight  # (P, H)
         positions, size = table.shape
 
         frequencies = 10000.0 ** (-torch.arange(0, size, 2) / size)
         angles = torch.arange(positions)[:, None] * frequencies  # (P, H / 2)
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (P, H), root mean square √½
-        table.copy_(waves[:, :size] * math.sqrt(2) * 3 * std)
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (P, H), or H + 1 if H is odd
+        table.copy_(waves[:, :size] * math.sqrt(2) * 3 * std)  # root mean square of the waves: √½
 
     def forward(
         self,
@@ -83,7 +83,7 @@ class BertEmbeddings(nn.Module):
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """(B, L) → (B, L, H); without padding, where the positions are given, (T,) → (T, H)."""
+        """Embed tokens, (B, L) → (B, L, H), or only the T real tokens, (T,) → (T, H), if the positions are given."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
 
         if position_ids is None:
@@ -109,6 +109,7 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> tuple[Tensor, Tensor | None]:
+        """Return the context (B, L, H), and attention weights: (B, A, L, L) from `eager`, None from `sdpa`."""
         projected = self.query(hidden), self.key(hidden), self.value(hidden)
         query, key, value = (x.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for x in projected)  # (B, A, L, D)
 
@@ -120,7 +121,7 @@ class BertSelfAttention(nn.Module):
         return context.reshape(hidden.shape), weights  # (B, L, H)
 
     def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, selected: Tensor | None) -> Tensor:
-        """(T, H) → (T, H); given `selected` (Q, H), the hidden states of `batch.query_indices`: (T, H) → (Q, H)."""
+        """Attend within each sequence, (T, H) → (T, H); with `selected` (Q, H) as the only queries, → (Q, H)."""
         if selected is None:
             projected = project(hidden, self.query, self.key, self.value)
         else:
@@ -153,7 +154,7 @@ class BertResidual(nn.Module):
         self.dropout = DropoutAdd(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(linear(hidden, self.dense), residual))
+        return self.LayerNorm(self.dropout(fast_linear(hidden, self.dense), residual))
 
 
 class BertAttention(nn.Module):
@@ -166,8 +167,9 @@ class BertAttention(nn.Module):
         context, _ = self.self(hidden, attention_mask, **kwargs)
         return self.output(context, hidden)
 
-    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, last: bool) -> Tensor:
-        selected = hidden.index_select(0, batch.query_indices) if last else None  # (Q, H)
+    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, last_layer: bool) -> Tensor:
+        """(T, H) → (T, H); in the last layer (T, H) → (Q, H), only for the tokens that heads use."""
+        selected = hidden.index_select(0, batch.query_indices) if last_layer else None  # (Q, H)
         context = self.self.forward_unpadded(hidden, batch, selected)
         return self.output(context, hidden if selected is None else selected)
 
@@ -179,7 +181,7 @@ class BertIntermediate(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.activation(linear(hidden, self.dense))  # (…, F)
+        return self.activation(fast_linear(hidden, self.dense))  # (…, F)
 
 
 class BertLayer(GradientCheckpointingLayer):
@@ -196,12 +198,12 @@ class BertLayer(GradientCheckpointingLayer):
         hidden: Tensor,
         attention_mask: Tensor | None,
         unpadded: UnpaddedBatch | None = None,
-        last: bool = False,
+        last_layer: bool = False,
         **kwargs,
     ) -> Tensor:
-        """(B, L, H) → (B, L, H); given `unpadded`, (T, H) → (T, H), and in the last layer (T, H) → (Q, H)."""
+        """(B, L, H) → (B, L, H); given `unpadded`, the real tokens (T, H) → (T, H), in the last layer → (Q, H)."""
         if unpadded is not None:
-            attended = self.attention.forward_unpadded(hidden, unpadded, last)
+            attended = self.attention.forward_unpadded(hidden, unpadded, last_layer)
         else:
             attended = self.attention(hidden, attention_mask, **kwargs)
 
@@ -209,11 +211,12 @@ class BertLayer(GradientCheckpointingLayer):
 
 
 def _run_layer(layer: nn.Module, *inputs, **options) -> Tensor:
+    """Call a layer; `compile_layers` compiles this function once for all layers, not each layer."""
     return layer(*inputs, **options)
 
 
 class BertEncoder(nn.Module):
-    compiled_layer: Callable | None = None  # `_run_layer` for training: a graph for the last layer, one for the others
+    compiled_layer: Callable | None = None  # `_run_layer`, compiled: a graph for the last layer, one for the others
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -236,7 +239,8 @@ class BertEncoder(nn.Module):
         compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
         run = (self.compiled_layer if compiled else None) or _run_layer
         for layer in self.layer:
-            hidden = run(layer, hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
+            last = layer is self.layer[-1]
+            hidden = run(layer, hidden, attention_mask, unpadded=unpadded, last_layer=last, **kwargs)
         return hidden
 
 
@@ -333,10 +337,10 @@ class BertPreTrainedModel(PreTrainedModel):
         others: dict,
         layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
-        """Return the batch without padding; None where it has to be computed with it.
+        """Return where the real tokens of a batch are; None if the padded batch has to be computed.
 
         `others` are the other arguments of `forward`: one that is set, such as `output_attentions`, needs the padded
-        batch. `layout`: `pack_layout` of this batch.
+        batch. `layout` is the result of `pack_layout` for this batch.
         """
         if input_ids is None or masked_positions is None or not self.fast_path:
             return None
@@ -350,17 +354,17 @@ class BertPreTrainedModel(PreTrainedModel):
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
         if layout is not None and token_positions is not None and input_ids.device.type != "cpu":
-            return unpack_layout(layout, input_ids, masked_positions, token_positions)
+            return unpack_layout(layout, input_ids, masked_positions, token_positions)  # (a CPU needs groups)
 
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
             token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
-        if attention_mask.dim() != 2:
+        if attention_mask.dim() != 2:  # a mask for each pair of tokens
             return None
         batch = unpad_batch(attention_mask, masked_positions, token_positions)
         if batch is None or batch.groups is None or not multiplies_in_bf16(next(self.parameters())):
             return batch
-        return add_filler_sequence(batch)
+        return add_filler_sequence(batch)  # oneDNN compiles for each new number of tokens
 
 
 class BertModel(BertPreTrainedModel):
@@ -399,11 +403,12 @@ class BertModel(BertPreTrainedModel):
         tokens = batch.token_indices
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(input_ids.shape).flatten()[tokens]  # (T,)
-        hidden = self.embeddings(input_ids.flatten()[tokens], token_type_ids, tokens % input_ids.shape[1])  # (T, H)
+        position_ids = tokens % input_ids.shape[1]  # each token's in its sequence
+        hidden = self.embeddings(input_ids.flatten()[tokens], token_type_ids, position_ids)  # (T, H)
         hidden = self.encoder(hidden, None, unpadded=batch)  # (Q, H)
 
         masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
-        return masked, hidden.index_select(0, batch.cls_queries).unsqueeze(1)
+        return masked, hidden.index_select(0, batch.cls_queries).unsqueeze(1)  # the pooler reads [:, 0]
 
 
 @dataclass
@@ -443,11 +448,11 @@ class BertForPreTraining(BertPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     def compile_layers(self, **options) -> None:
-        """Compile what trains without padding: two graphs for the layers, and one for the loss of the masked tokens.
+        """Compile training without padding: two graphs for the layers, and one for the loss of the masked tokens.
 
-        Evaluation, and the plain path, are computed as before. `options` are those of `torch.compile`.
+        Evaluation is not compiled, and nothing if `fast_path` is False. `options` are those of `torch.compile`.
         """
-        # Probabilities of dropout are constants; as inputs of the graph they would have the first one compiled twice
+        # Make dropout probabilities constants of the graphs; as inputs they would have the first one compiled twice
         torch._dynamo.config.specialize_float = True
         self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
         self.compiled_loss = torch.compile(projected_cross_entropy, dynamic=True, **options)
@@ -477,7 +482,8 @@ class BertForPreTraining(BertPreTrainedModel):
             masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs
                 only on these, and `prediction_logits` is (M, V), not (B, L, V). With `sdpa` attention, padding is not
                 computed either, and after the last attention only these and [CLS] are.
-            token_positions, layout: (T,) indices of the real tokens, and their `pack_layout`: a GPU waits less.
+            token_positions, layout: (T,) indices of the real tokens, and the result of `pack_layout` for the batch.
+                The data loader computes them, because a GPU would have to wait for the number of tokens.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -487,7 +493,7 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder. Unpadded here and not in `_encode`: without a layout, a compiled graph ends at `unpad_batch`
+        # Encoder. `unpad` is called here and not in `_encode`: without a layout, a compiled graph ends in it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
         hidden, pooled, hidden_states, attentions = self._encode(
@@ -523,7 +529,7 @@ class BertForPreTraining(BertPreTrainedModel):
         unpadded: UnpaddedBatch | None,
         **inputs,
     ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
-        """Return hidden states (B, L, H) or (M, H), the pooler's (B, H), and those of all layers where asked for."""
+        """Return hidden states (B, L, H) or (M, H), pooled (B, H), and all layers' states and attentions if asked."""
         if input_ids is not None and unpadded is not None:
             masked, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)
             return masked, self.bert.pooler(first), None, None
@@ -537,18 +543,18 @@ class BertForPreTraining(BertPreTrainedModel):
     def _losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None
     ) -> PreTrainingLosses:
-        """Return the loss of each masked token and each pair, where there are labels, without keeping logits."""
+        """Return the losses of masked tokens, hidden (M, H), and of pairs, pooled (B, H), where there are labels."""
         losses = PreTrainingLosses()
 
         if labels is not None:
-            # (For a single masked token torch.compile would make another graph)
             head = self.cls.predictions
-            states = head.transform(hidden)
+            states = head.transform(hidden)  # (M, H)
+            # For a single masked token torch.compile would make another graph
             if self.compiled_loss is not None and self.training and self.fast_path and len(labels) > 1:
                 losses.mlm_losses, losses.mlm_correct = self.compiled_loss(states, head.decoder, labels)
             elif self.fast_path:
                 losses.mlm_losses, losses.mlm_correct = projected_cross_entropy(states, head.decoder, labels)
-            else:
+            else:  # by PyTorch's own operations
                 losses.mlm_losses, losses.mlm_correct = losses_and_correct(head.decoder(states), labels)
 
         if next_sentence_label is not None:

@@ -28,11 +28,11 @@ _Extents = tuple[tuple[int, int], ...]  # (start, length) in each dimension
 
 
 class _Entry(NamedTuple):
-    dtype: int
+    dtype: int  # TensorFlow's number: a key of `_DTYPES`
     shape: tuple[int, ...]
-    shard: int
-    offset: int
-    crc: int
+    shard: int  # number of the data file
+    offset: int  # in that file
+    crc: int  # of the tensor's bytes, as `_masked_crc` stores it
     slices: tuple[_Extents, ...]  # of a partitioned variable, whose parts have entries of their own
 
 
@@ -54,15 +54,13 @@ class TensorBundle:
         if not entry.slices:
             return self._read_entry(name, entry)
 
-        # The key of a part is 0, the name, 0, 1, and numbers in a code that keeps their order
+        # The key of a part is 0, the name, 0, 1, and numbers, encoded so that keys sort as the extents do
         prefix = b"\0" + name.encode() + b"\0\1"
         parts = [self._entries[key] for key in sorted(self._entries) if key.startswith(prefix)]
         whole = np.full(entry.shape, np.nan, np.float32)
         for extents, part in zip(sorted(entry.slices), parts, strict=True):
             whole[tuple(slice(start, start + length) for start, length in extents)] = self._read_entry(name, part)
         return whole
-
-    # ---- index
 
     def _read_index(self, content: bytes) -> tuple[dict[bytes, _Entry], int]:
         """Return the entries of all tensors, and the number of data files."""
@@ -72,31 +70,29 @@ class TensorBundle:
 
         *_, offset, size = _varints(BytesIO(footer), 4)  # before them, offset and size of the metadata, which is empty
         items = {}
-        for _, place in self._read_block(content, offset, size):
-            items.update(self._read_block(content, *_varints(BytesIO(place), 2)))
+        for _, handle in self._read_block(content, offset, size):  # offset and size of each other block
+            items.update(self._read_block(content, *_varints(BytesIO(handle), 2)))
 
         if _OBJECT_GRAPH in items:
             remedy = "convert it to named variables with TensorFlow first"
             raise InputError("an object checkpoint of TensorFlow 2", where=self.index, remedy=remedy)
-        shards = dict(_fields(items.pop(b"", b""))).get(1, 0)
+        shards = dict(_fields(items.pop(b"", b""))).get(1, 0)  # field 1 of a BundleHeaderProto
         return {key: _parse_entry(value) for key, value in items.items()}, shards
 
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
-        end = offset + size
-        if _masked(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
+        end = offset + size  # a type byte and the checksum follow
+        if _masked_crc(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
             raise self._damaged("wrong checksum")
 
         restarts = struct.unpack_from("<I", content, end - 4)[0]
-        size -= 4 + 4 * restarts  # after the entries: where whole keys are, for a search; and their number
+        size -= 4 + 4 * restarts  # after the entries: the positions of whole keys, for a search, and their number
         block = BytesIO(content[offset : offset + size])
         key = b""
         while block.tell() < size:
-            shared, own, length = _varints(block, 3)
-            key = key[:shared] + block.read(own)
-            yield key, block.read(length)
-
-    # ---- data
+            shared, unshared, value_size = _varints(block, 3)
+            key = key[:shared] + block.read(unshared)
+            yield key, block.read(value_size)
 
     def _read_entry(self, name: str, entry: _Entry) -> np.ndarray:
         """Return the tensor that an entry of the index places in a data file, its checksum verified."""
@@ -105,20 +101,19 @@ class TensorBundle:
         file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
         check_input_file(file, "copy all files of the checkpoint")
         values = np.fromfile(file, _DTYPES[entry.dtype], math.prod(entry.shape), offset=entry.offset)
-        if _masked(crc32c(values.data)) != entry.crc:
+        if _masked_crc(crc32c(values.data)) != entry.crc:
             raise InputError(f"truncated, or wrong checksum of {name!r}", where=file, remedy="copy the file again")
         values = values.reshape(entry.shape)
-        return (values.astype("<u4") << 16).view("<f4") if entry.dtype == _BFLOAT16 else values
+        if entry.dtype == _BFLOAT16:  # the upper half of a float32
+            return (values.astype("<u4") << 16).view("<f4")
+        return values
 
     def _damaged(self, problem: str) -> InputError:
         return InputError(problem, where=self.index, remedy="copy the checkpoint again")
 
 
-# ---- encodings
-
-
-def _masked(crc: int) -> int:
-    """Return the checksum as it is stored: rotated, plus a constant."""
+def _masked_crc(crc: int) -> int:
+    """Return a CRC-32C as LevelDB stores it ("masked"): rotated, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -139,15 +134,16 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     stream = BytesIO(message)
     while stream.tell() < len(message):
         [tag] = _varints(stream, 1)
-        if tag & 7 == 5:
-            yield tag >> 3, struct.unpack("<I", stream.read(4))[0]
+        number, wire_type = divmod(tag, 8)
+        if wire_type == 5:  # 32 bits
+            yield number, struct.unpack("<I", stream.read(4))[0]
             continue
         [value] = _varints(stream, 1)
-        yield tag >> 3, stream.read(value) if tag & 7 == 2 else value
+        yield number, stream.read(value) if wire_type == 2 else value  # 2: `value` bytes
 
 
 def _parse_entry(message: bytes) -> _Entry:
-    """Return the entry in a `BundleEntryProto`."""
+    """Return the entry in a `BundleEntryProto`: 1 dtype, 2 shape, 3 shard, 4 offset, 5 size, 6 CRC, 7 slices."""
     numbers, dims, slices = {}, [], []
     for number, value in _fields(message):
         if number == 2:  # shape
@@ -157,5 +153,5 @@ def _parse_entry(message: bytes) -> _Entry:
             slices.append(tuple((extent.get(1, 0), extent.get(2, 0)) for extent in extents))
         else:
             numbers[number] = value
-    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))  # 5 is the size, which the shape tells
+    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))  # the shape tells the size
     return _Entry(numbers[1], tuple(dims), shard, offset, crc, tuple(slices))

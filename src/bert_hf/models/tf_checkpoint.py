@@ -32,11 +32,8 @@ _CLASSES: tuple[tuple[type, set[str]], ...] = (  # the first class whose heads a
 )
 
 
-# ---- files
-
-
 def find_prefix(where: str | Path) -> Path:
-    """Return the path that a checkpoint's files begin with: this one, or of the only checkpoint in this folder."""
+    """Return PREFIX of the files `PREFIX.*`, given PREFIX, its index file, or a folder with only one checkpoint."""
     path = Path(str(where).removesuffix(".index"))
     remedy = "give the folder of one checkpoint, or PREFIX of PREFIX.index"
     if not path.is_dir():
@@ -60,9 +57,6 @@ def read_tf_config(path: Path) -> BertConfig:
     return BertConfig(**{key: value for key, value in values.items() if key in known})
 
 
-# ---- weights
-
-
 def weight_name(variable: str) -> str:
     """Return bert.encoder.layer.0.output.dense.weight for bert/encoder/layer_0/output/dense/kernel."""
     for pattern, replacement in _PARTS:
@@ -76,7 +70,7 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
     The class is that of the heads which the checkpoint has. Optimizers name their slots after the variables
     (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out, layers of a fine-tuning too.
     """
-    # The network, on no device until its weights are there, and the variable of each weight
+    # The network, without memory until its weights are read, and the variable of each weight
     bundle = TensorBundle(prefix)
     variables = {weight_name(name): name for name in bundle.shapes}
     model_class = next(cls for cls, names in _CLASSES if names <= variables.keys())
@@ -86,17 +80,17 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
     tied = model.all_tied_weights_keys
     expected = {name: tuple(weight.shape) for name, weight in model.named_parameters() if name not in tied}
     base_prefix = "" if hasattr(model, "bert") else "bert."  # BertModel's own names begin after it
-    taken = {name: variables.get(base_prefix + name) for name in expected}
+    sources = {name: variables.get(base_prefix + name) for name in expected}
 
-    further = f"bert.encoder.layer.{config.num_hidden_layers}."
-    if any(name.startswith(further) for name in variables):
-        what = f"it has {further}…, by the configuration it has {config.num_hidden_layers} layers"
+    next_layer = f"bert.encoder.layer.{config.num_hidden_layers}."
+    if any(name.startswith(next_layer) for name in variables):
+        what = f"it has {next_layer}…, by the configuration it has {config.num_hidden_layers} layers"
         raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
-    if missing := [name for name, variable in taken.items() if variable is None]:
+    if missing := [name for name, variable in sources.items() if variable is None]:
         remedy = "give a checkpoint of BERT, and the bert_config.json that belongs to it"
         raise InputError(f"it lacks {shorten_list(missing)}", where=bundle.index, remedy=remedy)
 
-    weights = {name: _weight(bundle, str(variable)) for name, variable in taken.items()}
+    weights = {name: _weight(bundle, str(variable)) for name, variable in sources.items()}
     for name, weight in weights.items():
         if tuple(weight.shape) != expected[name]:
             what = f"shape of {name}: {tuple(weight.shape)}, by the configuration {expected[name]}"
@@ -108,6 +102,6 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
 
 def _weight(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:
     values = bundle.read(variable).astype(np.float32, copy=False)
-    if variable.endswith("/kernel"):
+    if variable.endswith("/kernel"):  # of a dense layer: TensorFlow's is (inputs, outputs)
         values = np.ascontiguousarray(values.T)
     return torch.nn.Parameter(torch.from_numpy(values))

@@ -1,13 +1,11 @@
 """Attention over the real tokens of a batch, without its padding: on a CPU in groups, on a GPU by a flash kernel.
 
-Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens that the heads use
-(each [CLS] and the masked ones) · A heads · D head size.
+Shapes: those of unpadded_batch.py · A heads · D head size.
 """
 
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple, cast
 
 import torch
@@ -23,7 +21,7 @@ _CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB o
 _SHORT_LENGTH = 256  # up to this length a CPU stores attention scores even where dropout does not need them
 _ROW_MULTIPLE = 16  # in 16 bit a CPU fills up queries and keys to a multiple of this
 
-_Shapes = tuple[tuple[int, int], ...]  # numbers of sequences, rows of each
+_Shapes = tuple[tuple[int, int], ...]  # of groups of equal sequences: (number of sequences, rows of each)
 
 
 def unpadded_attention(
@@ -42,15 +40,15 @@ def unpadded_attention(
     """
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 
-    if batch.groups is None:
+    if batch.groups is None:  # on an accelerator
         return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
 
-    shapes = (
-        tuple((count, queries if selected_queries else tokens) for count, tokens, queries in batch.groups),
-        tuple((count, tokens) for count, tokens, _ in batch.groups),
-    )
+    key_shapes = tuple((count, tokens) for count, tokens, _ in batch.groups)
+    selected_shapes = tuple((count, queries) for count, _, queries in batch.groups)
+    shapes = (selected_shapes if selected_queries else key_shapes, key_shapes)
+
     # PyTorch's kernel where it is faster, and where all is dropped: our scale 1 / (1 − p) would be infinite
-    longest = max(tokens for _, tokens in shapes[1])
+    longest = max(tokens for _, tokens in key_shapes)
     if dropout == 1 or (not dropout and (query.dtype == torch.float32 or longest > _SHORT_LENGTH)):
         return _pytorch_attention(query, key, value, shapes, dropout, scaling)
     return cast(Tensor, _GroupedAttention.apply(query, key, value, shapes, dropout, scaling))
@@ -63,8 +61,9 @@ def _pytorch_attention(
     query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], dropout: float, scaling: float
 ) -> Tensor:
     """Compute each group of sequences by PyTorch's kernel, which stores no attention scores."""
+    query_shapes, key_shapes = shapes
     contexts = []
-    for qkv in zip(_split(query, shapes[0]), _split(key, shapes[1]), _split(value, shapes[1]), strict=True):
+    for qkv in zip(_split(query, query_shapes), _split(key, key_shapes), _split(value, key_shapes), strict=True):
         heads_first = (x.transpose(1, 2) for x in qkv)  # (B, A, n, D)
         context = F.scaled_dot_product_attention(*heads_first, dropout_p=dropout, scale=scaling)
         contexts.append(context.transpose(1, 2).flatten(0, 1))
@@ -77,23 +76,23 @@ def _split(x: Tensor, shapes: _Shapes) -> list[Tensor]:
     return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-class _Rows(NamedTuple):
-    """How the rows (T·A, D) of all heads become dense batches (B·A, n, D), one behind the other, and return.
+class _RowIndices(NamedTuple):
+    """Indices to copy the rows (T·A, D) of all heads into the N rows of dense batches (B·A, n, D), and back.
 
     Example: sequences of 2 and 1 tokens, one head, filled up to 2 tokens: sources 0 1 2 2, filling 3, places 0 1 2.
     """
 
-    sources: Tensor  # (N,) for each row of the batches the one that it takes; filling takes its sequence's last one
-    filling: Tensor  # which of the N are filling
-    places: Tensor  # (T·A,) for each row its place among the N
+    sources: Tensor  # (N,) index of the row to copy; rows that fill up a sequence copy its last one
+    filling: Tensor  # indices of the rows among the N that fill up a sequence
+    places: Tensor  # (T·A,) index of each row among the N
 
 
 class _Layout(NamedTuple):
-    """Sequences filled up to the same shape are one batch, unless their scores are more than a cache holds."""
+    """Dense batches of sequences that are filled up to the same shape, as many as a cache holds the scores of."""
 
     shapes: tuple[_Shapes, _Shapes]  # (B·A, n) of the queries and of the keys of each batch
-    rows: tuple[_Rows, _Rows]  # of the queries and of the keys
-    filling: list[list[tuple[slice, int]]]  # of each batch: for these of the B·A, the keys from this one on
+    rows: tuple[_RowIndices, _RowIndices]  # of the queries and of the keys
+    filling: list[list[tuple[slice, int]]]  # of each batch: some of its B·A, and the first key that fills them up
 
 
 @lru_cache(maxsize=4)  # the layers of a model have the same two
@@ -103,43 +102,49 @@ def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layo
     Example: two sequences of 20 keys and one of 30, 5 queries each, multiple 16, 2 heads: all three become (16, 32),
     one batch of 6 · (16, 32); its first four lack the keys from 20 on, its last two those from 30 on.
     """
-    sequences = [(rows, tokens) for (count, rows), (_, tokens) in zip(*shapes, strict=True) for _ in range(count)]
+    sequences = [(queries, keys) for (count, queries), (_, keys) in zip(*shapes, strict=True) for _ in range(count)]
     batch_shapes = []
     filling = []
-    for (queries, tokens), same in groupby(sequences, lambda shape: [-(-n // multiple) * multiple for n in shape]):
-        lengths = [length for _, length in same for _ in range(heads)]
-        size = heads * max(1, _CHUNK_SCORES // (heads * queries * tokens))
+    for (queries, keys), same in groupby(sequences, lambda shape: [-(-n // multiple) * multiple for n in shape]):
+        lengths = [length for _, length in same for _ in range(heads)]  # tokens of each sequence and head
+        size = heads * max(1, _CHUNK_SCORES // (heads * queries * keys))
         for begin in range(0, len(lengths), size):
             batch = lengths[begin : begin + size]
-            batch_shapes.append(((len(batch), queries), (len(batch), tokens)))
-            runs = [list(run) for _, run in groupby(enumerate(batch), itemgetter(1))]
-            filling.append([(slice(run[0][0], run[-1][0] + 1), run[0][1]) for run in runs if run[0][1] < tokens])
+            batch_shapes.append(((len(batch), queries), (len(batch), keys)))
+
+            # Neighbours of equal length have their filling in the same place
+            runs = []
+            for length, run in groupby(range(len(batch)), batch.__getitem__):
+                numbers = list(run)
+                if length < keys:
+                    runs.append((slice(numbers[0], numbers[-1] + 1), length))
+            filling.append(runs)
     query_shapes, key_shapes = zip(*batch_shapes, strict=True)
-    of_queries, of_keys = (_rows(shape, heads, multiple) for shape in shapes)
+    of_queries, of_keys = (_row_indices(shape, heads, multiple) for shape in shapes)
     return _Layout((query_shapes, key_shapes), (of_queries, of_keys), filling)
 
 
 @lru_cache(maxsize=4)
-def _rows(shapes: _Shapes, heads: int, multiple: int) -> _Rows:
-    """Return how the rows of sequences go into batches, each filled up to a multiple of `multiple`, and back."""
-    counts, each = torch.tensor(shapes).unbind(1)
-    lengths = each.repeat_interleave(counts)  # (B,)
+def _row_indices(shapes: _Shapes, heads: int, multiple: int) -> _RowIndices:
+    """Return the indices for sequences of these shapes, each filled up to a multiple of `multiple` rows."""
+    counts, rows = torch.tensor(shapes).unbind(1)
+    lengths = rows.repeat_interleave(counts)  # (B,)
     filled = (lengths + multiple - 1) // multiple * multiple
     sizes = filled * heads
 
-    # The sequence of each row, its head, and its place in the sequence
-    numbers = torch.arange(len(sizes)).repeat_interleave(sizes)  # (N,)
-    within = torch.arange(len(numbers)) - (sizes.cumsum(0) - sizes)[numbers]
-    head = within // filled[numbers]
-    place = within - head * filled[numbers]
-    last = lengths[numbers] - 1
+    # The sequence of each of the N rows, its head, and its place in the sequence
+    sequence = torch.arange(len(sizes)).repeat_interleave(sizes)  # (N,)
+    within = torch.arange(len(sequence)) - (sizes.cumsum(0) - sizes)[sequence]
+    head = within // filled[sequence]
+    place = within - head * filled[sequence]
+    last = lengths[sequence] - 1
     real = place <= last
 
     begins = lengths.cumsum(0) - lengths
-    sources = (begins[numbers] + torch.minimum(place, last)) * heads + head
+    sources = (begins[sequence] + torch.minimum(place, last)) * heads + head
     places = torch.empty(int(lengths.sum()) * heads, dtype=torch.int64)
     places[sources[real]] = real.nonzero().squeeze(1)
-    return _Rows(sources, real.logical_not().nonzero().squeeze(1), places)
+    return _RowIndices(sources, real.logical_not().nonzero().squeeze(1), places)
 
 
 class _GroupedAttention(Function):
@@ -158,14 +163,14 @@ class _GroupedAttention(Function):
         layout = _layout(shapes, query.shape[1], _ROW_MULTIPLE if query.dtype.itemsize == 2 else 1)
         of_queries, of_keys = layout.rows
         rows = (_take_rows(query, of_queries), _take_rows(key, of_keys), _take_rows(value, of_keys))
-        context = torch.empty_like(rows[0])
+        context = torch.empty_like(rows[0])  # (N, D)
         saved: list[Tensor | None] = []
 
         batches = _batches(layout, (context, rows[0]), rows[1:])
         for (output, q, k, v), filling in zip(batches, layout.filling, strict=True):
             weights = torch.bmm(q, k.transpose(1, 2)).mul_(scaling)
-            for sequences, first in filling:
-                weights[sequences, :, first:] = -torch.inf
+            for sequences, first_filling in filling:
+                weights[sequences, :, first_filling:] = -torch.inf
             torch.softmax(weights, -1, out=weights)
             mask = keep_mask(weights.shape, p, torch.int8) if p else None
             torch.bmm(weights if mask is None else weights * mask, v, out=output)
@@ -191,9 +196,10 @@ class _GroupedAttention(Function):
         # output = scale · (mask ∘ weights) · value: scaling its gradient once scales the three others
         if ctx.p:
             grad_output = grad_output * keep_scale(ctx.p)
-        upstream = _take_rows(grad_output, of_queries).index_fill_(0, of_queries.filling, 0.0)
+        grad_rows = _take_rows(grad_output, of_queries)  # (N, D)
+        grad_rows.index_fill_(0, of_queries.filling, 0.0)  # filling has no output
 
-        batches = _batches(ctx.layout, (upstream, queries, gradients[0]), (keys, values, *gradients[1:]))
+        batches = _batches(ctx.layout, (grad_rows, queries, gradients[0]), (keys, values, *gradients[1:]))
         for batch, weights, mask in zip(batches, saved[::2], saved[1::2], strict=True):
             grad_context, q, for_query, k, v, for_key, for_value = batch
             dropped = weights if mask is None else weights * mask
@@ -208,18 +214,18 @@ class _GroupedAttention(Function):
             torch.bmm(grad_scores, k, out=for_query)
             torch.bmm(grad_scores.transpose(1, 2), q, out=for_key)
 
-        each = zip(gradients, (of_queries, of_keys, of_keys), strict=True)
-        gradients = (x.index_select(0, rows.places).view(-1, *grad_output.shape[1:]) for x, rows in each)
+        with_indices = zip(gradients, (of_queries, of_keys, of_keys), strict=True)
+        gradients = (x.index_select(0, rows.places).view(-1, *grad_output.shape[1:]) for x, rows in with_indices)
         return *gradients, None, None, None
 
 
-def _take_rows(x: Tensor, rows: _Rows) -> Tensor:
-    """Take the rows (N, D) of (T, A, D)."""
+def _take_rows(x: Tensor, rows: _RowIndices) -> Tensor:
+    """Copy the rows of (T, A, D) into the rows of the batches, (N, D)."""
     return x.reshape(-1, x.shape[-1]).index_select(0, rows.sources)
 
 
 def _batches(layout: _Layout, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[tuple]:
-    """Yield for each batch the parts (B·A, n, D) of these tensors (N, D)."""
+    """Return, for each batch in turn, its part (B·A, n, D) of each of these tensors (N, D), in their order."""
     query_shapes, key_shapes = layout.shapes
     return zip(*(_split(x, query_shapes) for x in of_queries), *(_split(x, key_shapes) for x in of_keys), strict=True)
 
@@ -236,7 +242,7 @@ def _attend_varlen(
     dropout: float,
     scaling: float,
 ) -> Tensor:
-    """Use the flash kernel for sequences of any length; where it cannot run (fp32, old GPUs), padded attention."""
+    """Compute attention by the flash kernel for variable lengths, or padded where that cannot run (fp32, old GPUs)."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
     longest = batch.max_seqlen
     # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)
@@ -248,11 +254,11 @@ def _attend_varlen(
         lengths = (cu_queries, batch.cu_seqlens, most_queries, longest)
         return flash(query, key, value, *lengths, dropout, is_causal=False, return_debug_mask=False, scale=scaling)[0]
 
-    places = batch.token_indices
+    places = batch.token_indices  # of the queries in the padded batch
     if selected_queries:
-        rows = batch.token_indices.index_select(0, batch.query_indices) // longest  # (Q,)
-        within = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, rows)
-        places = rows * most_queries + within
+        sequences = batch.token_indices.index_select(0, batch.query_indices) // longest  # (Q,)
+        within = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, sequences)
+        places = sequences * most_queries + within
     real = torch.arange(longest, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
         _pad(query, places, len(real), most_queries),

@@ -35,9 +35,9 @@ class UnpaddedBatch(NamedTuple):
 
 
 def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
-    """Return five tensors of an `UnpaddedBatch`, ungrouped, in one (2M + 4B + 2,): to be sent with a batch.
+    """Return the five tensors of an ungrouped `UnpaddedBatch` besides `token_indices`, as one, (2M + 4B + 2,).
 
-    The workers of a data loader compute it, because a GPU would have to launch 26 kernels for it.
+    The workers of a data loader send it with a batch, because a GPU would have to launch 26 kernels for it.
     """
     batch = unpad_batch(attention_mask, masked_positions, token_positions, grouped=False)
     assert batch is not None  # it has token positions
@@ -48,7 +48,7 @@ def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_position
 def unpack_layout(
     layout: Tensor, input_ids: Tensor, masked_positions: Tensor, token_positions: Tensor
 ) -> UnpaddedBatch:
-    """Return the `UnpaddedBatch` of a batch, from the result of `pack_layout`."""
+    """Return the ungrouped `UnpaddedBatch` that `pack_layout` packed into `layout`."""
     count, length = input_ids.shape
     masked = len(masked_positions)
     sizes = [masked + count, count, masked, count + 1, count + 1]
@@ -65,7 +65,7 @@ def unpad_batch(
     token_positions: Tensor | None = None,
     grouped: bool | None = None,
 ) -> UnpaddedBatch | None:
-    """Compute the layout of a batch without its padding; None if it has none, e.g. if padding is on the left.
+    """Compute the layout of a batch without its padding; None if a [CLS] or masked token is padding (if grouped).
 
     Example: two sequences of 3 and 4 tokens, padded to 4; the tokens at 2 and 5 are masked.
 
@@ -77,7 +77,7 @@ def unpad_batch(
         token_indices 4 5 6 7 0 1 2    query_indices 0 1 4 6    cls_queries 2 0    masked_queries 3 1
         groups (1, 4, 2) (1, 3, 2)     cu_seqlens 0 4 7         query_cu_seqlens 0 2 4
 
-    By default they are grouped on a CPU; if not, the token positions (T,), ascending, are needed.
+    By default they are grouped on a CPU; if not, the token positions (T,), ascending, are needed: without, None.
     """
     device, (count, length) = attention_mask.device, attention_mask.shape
     masked_positions = masked_positions.long()
@@ -94,7 +94,7 @@ def unpad_batch(
     # Order of the sequences, and the positions of the tokens in a padded batch of that order
     order = torch.arange(count, device=device)
     groups = None
-    if grouped:
+    if grouped:  # most tokens first, then most queries
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
         queries = queries[order]
@@ -111,14 +111,14 @@ def unpad_batch(
         cls_queries=ranks[:count],
         masked_queries=ranks[count:],
         groups=groups,
-        cu_seqlens=_cumulative(lengths),
-        query_cu_seqlens=_cumulative(queries),
+        cu_seqlens=_cu_seqlens(lengths),
+        query_cu_seqlens=_cu_seqlens(queries),
         max_seqlen=length,
     )
 
 
 def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
-    """Add a sequence that no head reads, so that most batches on a CPU have as many tokens as an earlier one.
+    """Add a sequence that no head reads to a grouped batch, so that most have as many tokens as an earlier one.
 
     oneDNN compiles the products of each new number of rows: filling takes 17 % off a fine-tuning on short texts.
     """
@@ -136,15 +136,16 @@ def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Sort each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
 
-    Return their positions in a padded batch of that order, and the ranks of each [CLS], then of each masked token.
+    Return their positions in a padded batch of that order (Q,), and their ranks in it, of each [CLS] first (Q,).
     """
     cls_positions = torch.arange(len(order), device=order.device) * length
     positions = torch.cat([cls_positions, masked_positions])
-    places = order.argsort()[positions // length] * length + positions % length  # sorting inverts a permutation
+    new_rows = order.argsort()  # argsort inverts a permutation
+    places = new_rows[positions // length] * length + positions % length
 
     sorted_places, sorting = places.sort(stable=True)
     return sorted_places, sorting.argsort()
 
 
-def _cumulative(lengths: Tensor) -> Tensor:
+def _cu_seqlens(lengths: Tensor) -> Tensor:
     return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)

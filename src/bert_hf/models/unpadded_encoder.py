@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from bert_hf.models.modeling_bert import BertModel
 from bert_hf.models.unpadded_batch import pack_layout
 
-_READ_POOLER_OUTPUT = (BertForSequenceClassification, BertForMultipleChoice)
+_USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)
 
 
 class UnpaddedBertModel(BertModel):
@@ -26,7 +26,7 @@ class UnpaddedBertModel(BertModel):
     """
 
     def __init__(self, stock: StockBertModel, cls_only: bool):
-        with torch.device("meta"):
+        with torch.device("meta"):  # no memory: the parameters are replaced by those of `stock`
             super().__init__(stock.config)
         if stock.pooler is None:
             self.pooler = None
@@ -47,17 +47,19 @@ class UnpaddedBertModel(BertModel):
         layout: Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs of `BertModel.forward`; zeros at padding, unless the padded batch has to be computed.
+        """Return the outputs of `BertModel.forward`; zeros at padding if that is left out.
 
-        On a GPU it has to be without `token_positions` and `layout`, which `with_layout` computes.
+        On a GPU it is left out only with `token_positions` and `layout`, which `with_layout` computes.
         """
         tokens = token_positions
         on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
         if on_cpu and attention_mask is not None and attention_mask.dim() == 2:
             tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
+
         # The tokens whose outputs are used besides [CLS], in place of the masked ones of pre-training
         selected = tokens[:0] if tokens is not None and self.cls_only else tokens
-        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs, "return_dict": None}
+        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
+        others["return_dict"] = None  # needs no padded batch
         batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
         if batch is None or tokens is None or input_ids is None:
             return super().forward(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -72,30 +74,31 @@ class UnpaddedBertModel(BertModel):
 
 
 def with_layout(model: nn.Module, inputs: dict) -> dict:
-    """Return inputs with `token_positions` and `layout` for an `UnpaddedBertModel` on a GPU; others unchanged."""
+    """Add `token_positions` and `layout` to the inputs of a model with an `UnpaddedBertModel` on a GPU; else none."""
     encoder = getattr(model, "bert", None)
     mask = inputs.get("attention_mask")
     if not isinstance(encoder, UnpaddedBertModel) or encoder.device.type == "cpu" or mask is None or mask.dim() < 2:
         return inputs
-    mask = mask.flatten(0, -2)  # choices are rows of their own
+    mask = mask.flatten(0, -2)  # (B, choices, L) → (B · choices, L)
     if not mask[:, 0].all():  # padding on the left
         return inputs
 
     tokens = mask.flatten().nonzero().squeeze(1)
-    layout = pack_layout(mask, tokens[:0] if encoder.cls_only else tokens, tokens)
+    used = tokens[:0] if encoder.cls_only else tokens  # besides [CLS]
+    layout = pack_layout(mask, used, tokens)
     return {**inputs, "token_positions": tokens, "layout": layout}
 
 
 @contextlib.contextmanager
 def without_padding(model: nn.Module) -> Iterator[None]:
-    """Context manager: replace the encoder of a stock model; its class, parameters and `state_dict` stay."""
+    """Context manager: let a stock model compute without padding; its class, parameters and `state_dict` stay."""
     stock = getattr(model, "bert", None)
     if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unchanged(stock):
         yield
         return
 
-    reads_pooler_output = type(model) in _READ_POOLER_OUTPUT and "forward" not in vars(model)
-    model.bert = UnpaddedBertModel(stock, cls_only=reads_pooler_output)
+    cls_only = type(model) in _USE_ONLY_CLS and "forward" not in vars(model)  # its `forward` is stock
+    model.bert = UnpaddedBertModel(stock, cls_only=cls_only)
     try:
         yield
     finally:
@@ -103,7 +106,7 @@ def without_padding(model: nn.Module) -> Iterator[None]:
 
 
 def _is_unchanged(stock: StockBertModel) -> bool:
-    """Return True if the encoder computes as its configuration says."""
+    """Return True if all layers are stock, without hooks, and their dropout is as configured."""
     config = stock.config
     layers = list(stock.modules())
     probabilities = {layer.p for layer in layers if isinstance(layer, nn.Dropout)}

@@ -50,7 +50,7 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         BertForPreTraining,
         find_checkpoint(where),
         where,
-        heads=("cls.", "bert.pooler."),
+        head_prefixes=("cls.", "bert.pooler."),
         dtype=torch.float32,
         **model_args.dropouts(),
     )

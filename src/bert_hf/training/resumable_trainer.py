@@ -387,7 +387,7 @@ class ResumableTrainer(Trainer):
             if self.is_deepspeed_enabled:
                 self.model_wrapped.save_checkpoint(str(folder))
 
-        facts = {"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts}
+        facts = {"step": self.state.global_step, **trainer_state.process_facts(self.args), **self.facts}
         keep, spared = self.args.save_total_limit, self.state.best_model_checkpoint
         self._checkpoints.write(final, write_files, facts, keep, spared)
         self._saved_step = self.state.global_step
@@ -425,7 +425,7 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
-        best = self._checkpoints.verified(Path(self.state.best_model_checkpoint or "").name)
+        best = self._checkpoints.verify_once(Path(self.state.best_model_checkpoint or "").name)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:

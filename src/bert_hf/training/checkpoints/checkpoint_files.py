@@ -32,7 +32,7 @@ class DamagedCheckpoint(InputError):
         super().__init__(fault, remedy="give an older checkpoint, or remove this one")
 
 
-def _digests(paths: list[Path]) -> list[str]:
+def _file_digests(paths: list[Path]) -> list[str]:
     """Return the SHA-256 of each file, on up to four cores: weights and both moments of Adam have about one size."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(file_checksum, paths))
@@ -51,11 +51,11 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def commit(temporary: Path, final: Path, facts: dict) -> None:
-    """Record the files in `temporary`, with `facts` on the run, flush them, and rename it to `final`."""
+    """Write a manifest of the files in `temporary`, with `facts` beside them; flush all, and rename it to `final`."""
     paths = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
     entries = {
         str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(paths, _digests(paths), strict=True)
+        for path, digest in zip(paths, _file_digests(paths), strict=True)
     }
     manifest = {**facts, "files": entries}
     write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
@@ -92,7 +92,7 @@ def verify(folder: Path) -> dict:
     if manifest is None or manifest.get("sha256") != _digest(manifest):
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
-    if step_of(folder) not in (-1, manifest.get("step")):
+    if step_of(folder) not in (-1, manifest.get("step")):  # -1: the folder has another name
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
 
     _compare(folder, manifest["files"])
@@ -121,7 +121,7 @@ def _compare(folder: Path, entries: dict[str, dict]) -> None:
         if path.stat().st_size != entry["bytes"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {entry['bytes']}")
 
-    digests = _digests([folder / name for name in entries])
+    digests = _file_digests([folder / name for name in entries])
     for (name, entry), digest in zip(entries.items(), digests, strict=True):
         if digest != entry["sha256"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
@@ -153,7 +153,7 @@ def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path
 
 
 def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Delete the checkpoints older than the `keep` newest ones that are `good` (0: none), but never `spared`."""
+    """Delete checkpoints older than the `keep` newest ones named in `good`, except `spared`; 0 or None: keep all."""
     folders = checkpoints(run)
     newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
     if not keep or len(newest_good) < keep:
@@ -168,7 +168,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 
 
 def best_beside(checkpoint: Path) -> Path | None:
-    """Return the checkpoint of the best model until then, in the same folder."""
+    """Return the best checkpoint until then, which this one's trainer state names; it may have been deleted."""
     best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
     return checkpoint.with_name(f"checkpoint-{best}") if best else None
 
@@ -211,7 +211,7 @@ class RunCheckpoints:
         self._verified.add(chosen.name)
         return str(chosen)
 
-    def verified(self, name: str) -> Path:
+    def verify_once(self, name: str) -> Path:
         """Return a checkpoint; its files are compared with the manifest, unless this process has done so before."""
         if name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
@@ -222,7 +222,7 @@ class RunCheckpoints:
     def write(
         self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None
     ) -> None:
-        """Write a checkpoint, then `rotate`. Called by all ranks; an error of one is raised on all.
+        """Write a checkpoint with `facts` in its manifest, then `rotate`. All ranks call it and raise an error of one.
 
         `write_files` writes this rank's files into a folder; without DeepSpeed, rank 0 writes all.
         """

@@ -41,9 +41,9 @@ SCALER = "scaler.safetensors"
 
 
 def save_state(state: Any, path: Path) -> None:
-    """Write nested dicts, lists, tuples, numbers, strings and tensors: safetensors, with JSON in the header."""
+    """Write nested dicts, lists, tuples, numbers, strings and tensors as safetensors, their nesting in its header."""
     tensors: dict[str, Tensor] = {}
-    skeleton = json.dumps(_strip(state, tensors))
+    skeleton = json.dumps(_to_skeleton(state, tensors))
     save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
 
 
@@ -52,12 +52,12 @@ def load_state(path: Path) -> Any:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return _restore(json.loads(file.metadata()["state"]), tensors)
+            return _from_skeleton(json.loads(file.metadata()["state"]), tensors)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(f"{path.name}: {error}") from None
 
 
-def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _to_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """Return the JSON skeleton of a state; copies of its tensors are added to `tensors`."""
     if isinstance(value, torch.Tensor | np.ndarray):
         name = str(len(tensors))
@@ -66,10 +66,10 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return {"kind": "tensor" if isinstance(value, torch.Tensor) else "array", "of": name}
 
     if isinstance(value, dict):
-        return {"kind": "dict", "of": [[_strip(k, tensors), _strip(v, tensors)] for k, v in value.items()]}
+        return {"kind": "dict", "of": [[_to_skeleton(k, tensors), _to_skeleton(v, tensors)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
         kind = "tuple" if isinstance(value, tuple) else "list"
-        return {"kind": kind, "of": [_strip(item, tensors) for item in value]}
+        return {"kind": kind, "of": [_to_skeleton(item, tensors) for item in value]}
 
     if isinstance(value, np.generic):
         return value.item()
@@ -78,8 +78,8 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     raise TypeError(f"cannot save a {type(value).__name__} in a checkpoint")
 
 
-def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state of a skeleton that `_strip` made."""
+def _from_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return the state of a skeleton that `_to_skeleton` made."""
     if not isinstance(value, dict):
         return value
 
@@ -88,8 +88,8 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if kind in ("tensor", "array"):
         return tensors[content] if kind == "tensor" else tensors[content].numpy()
     if kind == "dict":
-        return {_restore(k, tensors): _restore(v, tensors) for k, v in content}
-    items = [_restore(item, tensors) for item in content]
+        return {_from_skeleton(k, tensors): _from_skeleton(v, tensors) for k, v in content}
+    items = [_from_skeleton(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
 
 
@@ -99,35 +99,35 @@ def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 def save_model(
     model: nn.Module, weights: dict[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, folder: Path, step: int
 ) -> None:
-    """Write weights (tied ones once), the configuration if the model has one, and a tokenizer; not NaN or infinity."""
+    """Write weights (tied ones once), configuration and tokenizer if any; raise `RunInterrupted` if not finite."""
     tied = getattr(model, "all_tied_weights_keys", {})
     # Copies, because safetensors takes no tensors that share memory: ties of a plain module, parts of a flat buffer
     untied = {name: value.detach() for name, value in weights.items() if name not in tied}
-    own = {name: value.to("cpu", copy=True).contiguous() for name, value in untied.items()}
-    for name, value in own.items():
+    copies = {name: value.to("cpu", copy=True).contiguous() for name, value in untied.items()}
+    for name, value in copies.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(model, PreTrainedModel):
-        _save_pretrained(model, folder, own)
+        _save_pretrained(model, folder, copies)
     else:  # a plain module, or one that wraps a model (LoRA)
-        save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(copies, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         save_tokenizer(tokenizer, folder)
 
 
 def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Tensor]) -> None:
-    dtypes = {value.dtype for value in weights.values()}
+    saved_dtypes = {value.dtype for value in weights.values()}
     vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
     model.save_pretrained(folder, state_dict=dict(weights))
-    if dtypes == {torch.float32} != {model.dtype}:  # `fp32_weights` of a 16-bit model
+    if saved_dtypes == {torch.float32} and model.dtype != torch.float32:  # `fp32_weights` of a 16-bit model
         model.config.dtype = torch.float32  # stock code loads weights in the precision that this names
         model.config.save_pretrained(folder)
 
 
 def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
-    """Return the fp32 weights that DeepSpeed shards of a 16-bit model, on all ranks; None for an fp32 model."""
+    """Gather the fp32 weights that DeepSpeed shards of a 16-bit model, on all ranks; return None for an fp32 model."""
     if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
         return None
     from deepspeed.utils import safe_get_full_fp32_param
@@ -145,11 +145,8 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
     set_model_state_dict(model, read_weights(folder), options=options)
 
 
-# ---- optimizer, schedule, loss scale
-
-
 def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
-    """Return the state of an optimizer that accelerate prepared, whole on every rank."""
+    """Return the state of an optimizer that accelerate prepared; if FSDP has `sharded` it, whole on rank 0 only."""
     if not sharded:
         return optimizer.state_dict()
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -157,6 +154,7 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
+    """Load what `optimizer_state` returned from a checkpoint."""
     state = load_state(folder / OPTIMIZER)
     if sharded:
         set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
@@ -168,11 +166,12 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
 
 
 def rank_file(folder: str | Path, rank: int) -> Path:
+    """Return the path of the `rank_state` of a rank in a checkpoint."""
     return Path(folder) / f"rank_{rank}.safetensors"
 
 
 def rank_state(log: dict) -> dict:
-    """Return the random generators and the running log of this rank."""
+    """Return what differs by rank: the states of the random generators, and the running log."""
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
@@ -205,37 +204,31 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
         torch.cuda.random.set_rng_state(generators["cuda"])
 
 
-# ---- what Trainer keeps
-
-
 def save_progress(trainer: Trainer, folder: Path) -> None:
     """Write `trainer_state.json`: the step, the log, the best metric, the state of the callbacks."""
     state = trainer.state
     callbacks = [*trainer.callback_handler.callbacks, trainer.control]
     exported: list[Any] = [each for each in callbacks if isinstance(each, ExportableState)]
-    state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks
+    state.stateful_callbacks = TrainerState(stateful_callbacks=exported).stateful_callbacks  # state by name
     # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
     intervals = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
     with replaced_attributes(state, **intervals):
         state.save_to_json(str(folder / "trainer_state.json"))
 
 
-# ---- where a checkpoint can be read
-
-
-def layout(args) -> dict:
-    """Return the entries of a manifest on the layout that wrote the checkpoint."""
+def process_facts(args: TrainingArguments) -> dict:
+    """Return the entries of a manifest on the processes that wrote the checkpoint."""
     return {"world_size": args.world_size, "engine": engine(args), "torch": torch.__version__}
 
 
 def check_checkpoint_compatible(manifest: dict, args: TrainingArguments) -> None:
     """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint."""
-    was = manifest.get("engine", "torch")
-    now = engine(args)
-    if "deepspeed" in (was, now):
-        was += f" with world size {manifest.get('world_size', args.world_size)}"
-        now += f" with world size {args.world_size}"
-    if was != now:
-        what = f"the checkpoint was saved with {was}, but this run uses {now}"
-        remedy = f"start it with {was}, or start a new run with --model_name_or_path"
+    saved_with = manifest.get("engine", "torch")
+    current = engine(args)
+    if "deepspeed" in (saved_with, current):
+        saved_with += f" with world size {manifest.get('world_size', args.world_size)}"
+        current += f" with world size {args.world_size}"
+    if saved_with != current:
+        what = f"the checkpoint was saved with {saved_with}, but this run uses {current}"
+        remedy = f"start it with {saved_with}, or start a new run with --model_name_or_path"
         raise InputError(what, where=args.output_dir, remedy=remedy)

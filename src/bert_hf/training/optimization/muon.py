@@ -30,7 +30,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
     With the singular value decomposition U·S·Vᵀ the result is about U·Vᵀ: the iteration sends each singular value
     into [0.7, 1.2] and does not change U and V.
-    The matrix, and so the result, is (rows, columns), or (n, rows, columns) for n matrices by the same few kernels.
+    Input and result are (rows, columns), or (n, rows, columns) for n matrices in the same few kernels.
     """
     rows, columns = matrix.shape[-2:]
     multiply_add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
@@ -41,8 +41,8 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
-        polynomial = multiply_add(gram, gram, gram, beta=_B, alpha=_C)
-        x = multiply_add(x, polynomial, x, beta=_A)
+        polynomial = multiply_add(gram, gram, gram, beta=_B, alpha=_C)  # b·xxᵀ + c·(xxᵀ)²
+        x = multiply_add(x, polynomial, x, beta=_A)  # a·x + polynomial · x
 
     return x.mT if rows > columns else x
 
@@ -56,7 +56,7 @@ def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
     if ranks == 1:
         return _orthogonalize_stack(matrices, dtype)
 
-    share = -(-len(matrices) // ranks)
+    share = -(-len(matrices) // ranks)  # of each rank; the last ranks fill theirs up with zeros
     begin = dist.get_rank() * share
     mine = torch.zeros(share, *matrices[0].shape, dtype=dtype, device=matrices[0].device)
     if own := matrices[begin : begin + share]:
@@ -139,7 +139,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                     self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
 
         for weights in by_shape.values():
-            # But one by one on a single CPU, where a stack gains nothing and needs memory
+            # One by one on a single CPU, where a stack gains nothing and needs memory
             separately = weights[0].device.type == "cpu" and not dist.is_initialized()
             size = 1 if separately else len(weights)
             for begin in range(0, len(weights), size):
@@ -149,7 +149,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         """Update matrices of one shape together, as in the class's formula."""
         averages = self._averaged_gradients(weights, group["momentum"])
         updates = orthogonalize_all(averages, self._dtype).to(weights[0].dtype).contiguous().unbind()
-        if isinstance(weights[0], DTensor):  # this rank's part of an update that all ranks have
+        if isinstance(weights[0], DTensor):  # sharded by FSDP2: take this rank's part of the whole update
             updates = [
                 distribute_tensor(update, weight.device_mesh, weight.placements, src_data_rank=None)
                 for weight, update in zip(weights, updates, strict=True)
@@ -160,9 +160,10 @@ class MuonWithAdamW(torch.optim.Optimizer):
         _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
 
     def _averaged_gradients(self, weights: list[Any], momentum: float) -> list[Tensor]:
-        """Return the gradients of whole matrices, averaged with Nesterov's momentum; updates the momentum buffers."""
+        """Update the momentum buffers; return the gradients of whole matrices, averaged with Nesterov's momentum."""
         gradients = [weight.grad for weight in weights]
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
         _lists._foreach_lerp_(buffers, gradients, 1 - momentum)
         averages = _lists._foreach_lerp(gradients, buffers, momentum)
-        return [each.full_tensor() if isinstance(each, DTensor) else each for each in averages]  # as FSDP2 shards them
+        # FSDP2 shards matrices; only whole ones can be orthogonalized
+        return [average.full_tensor() if isinstance(average, DTensor) else average for average in averages]

@@ -21,15 +21,9 @@ from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
 
 
-# ---- batch
-
-
 def global_batch_size(args: TrainingArguments) -> int:
-    """Return the sequences of an optimizer step, over ranks and accumulation steps."""
+    """Return the number of sequences of an optimizer step, over all ranks and accumulation steps."""
     return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-
-
-# ---- parameters
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
@@ -46,12 +40,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
 
 
-# ---- the Adam of the 2018 code
-
-
 @cache
 def _late_step(device: torch.device) -> Tensor:
-    """Return the step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
+    """Return a step so late that fused AdamW corrects nothing; it stays the same, as in float32 2³⁰ + 1 is 2³⁰."""
     return torch.full((), _CORRECTED, dtype=torch.float32, device=device)
 
 
@@ -83,6 +74,7 @@ class BertAdam(torch.optim.Optimizer):
         return loss
 
     def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
+        """Update the parameters of a group that have gradients."""
         for parameter in parameters:
             if parameter not in self.state:
                 self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
@@ -106,9 +98,6 @@ class BertAdam(torch.optim.Optimizer):
         )
 
 
-# ---- the table
-
-
 @dataclass(frozen=True)
 class Entry:
     """One value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
@@ -119,8 +108,9 @@ class Entry:
 
 
 def _from_transformers(model: nn.Module, args: Any) -> torch.optim.Optimizer:
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
-    return kind(parameter_groups(model, args.weight_decay), **options)
+    """Return the optimizer that Trainer would make, on our parameter groups."""
+    optimizer_class, options = Trainer.get_optimizer_cls_and_kwargs(args)
+    return optimizer_class(parameter_groups(model, args.weight_decay), **options)
 
 
 def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
@@ -161,7 +151,7 @@ OPTIMIZERS: dict[str, Entry] = {
 
 
 def option_text(option: Any) -> str:
-    """Return an option, which may be an enumeration of transformers, as the text of the command line."""
+    """Return an option as on the command line; transformers makes enumerations of some."""
     return str(getattr(option, "value", option))
 
 
@@ -178,7 +168,7 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
 
 
 def check_optimizer(args: Any) -> None:
-    """Check that --optim is known, that `args` have its options (stock arguments lack ours), and the engine."""
+    """Check that --optim is known, that `args` have its options (stock arguments lack ours), and suits the engine."""
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
@@ -200,12 +190,12 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
     `linear` starts the decay there.
     """
 
-    def share(step: int) -> float:
+    def factor(step: int) -> float:
         if step < warmup_steps:
             return step / max(1, warmup_steps)
         return max(0.0, 1.0 - step / max(1, total_steps))
 
-    return LambdaLR(optimizer, share, **kwargs)
+    return LambdaLR(optimizer, factor, **kwargs)
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
