@@ -19,8 +19,9 @@ from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.heads.head import rows_of_files
 from bert_hf.finetuning.metrics.classification import metric_title
-from bert_hf.finetuning.predict import check_files, load, read_inputs, rows_of
+from bert_hf.finetuning.predict import check_files, load, read_inputs
 
 
 @one_line_errors
@@ -38,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Rows → predictions → metrics
     further = predictor.head.load_metrics(evaluation_args.metric_name or [])
-    metrics, table = predictor.evaluate(list(rows_of(predictor, evaluation_args)), further)
+    rows = rows_of_files(predictor.head, evaluation_args.test_file or [], evaluation_args.encoding)
+    metrics, table = predictor.evaluate(list(rows), further)
     print(table)
     for name, value in metrics.items():
         title = metric_title(name, predictor.head.labels)

@@ -8,7 +8,7 @@ from transformers import BertConfig
 
 from bert_hf.analysis.estimate import (
     DEVICES,
-    FILL,
+    REAL_TOKENS,
     Plan,
     expected_mfu,
     find_device,
@@ -65,7 +65,7 @@ def deviation(network, length, masked, device, number, published):
     config, machine = model(network), DEVICES[device]
     rows = 256 * number
     share = expected_mfu(config.hidden_size, machine)
-    run = Plan(config, machine, share, ((length / FILL, 1),), length, rows, 64, masked=masked)
+    run = Plan(config, machine, share, ((length / REAL_TOKENS, 1),), length, rows, 64, masked=masked)
     return rows / run.seconds(number) / published - 1
 
 
@@ -79,8 +79,8 @@ def test_published_speeds(reference):
 
 def test_published_flops():
     """DeepSpeed says 64 and 53 TFLOP/s of a V100 for its 272 and 52 sequences/s."""
-    assert 272 * plan("large").flops(128 / FILL, 1) == pytest.approx(64e12, rel=0.03)
-    assert 52 * plan("large").flops(512 / FILL, 1) == pytest.approx(53e12, rel=0.03)
+    assert 272 * plan("large").flops(128 / REAL_TOKENS, 1) == pytest.approx(64e12, rel=0.03)
+    assert 52 * plan("large").flops(512 / REAL_TOKENS, 1) == pytest.approx(53e12, rel=0.03)
 
 
 # ---- time

@@ -13,7 +13,7 @@ from transformers import BertForPreTraining as StockBert
 from transformers import BertModel
 
 from bert_hf import BertForPreTraining
-from bert_hf.analysis.probe import mask_each_position, minimal_pairs, pseudo_log_likelihoods, read_minimal_pairs
+from bert_hf.analysis.probe import grammar_accuracy, mask_each_position, pseudo_log_likelihoods, read_minimal_pairs
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 
@@ -73,7 +73,7 @@ def test_the_likelier_sentence_of_a_pair_wins_and_a_tie_counts_as_wrong(model, t
     sentences = ["w1x2x3 w4", "w9 w8"]
     better, worse = sorted(sentences, key=lambda one: -pseudo_log_likelihoods(model, [one], tokenizer)[0])
     pairs = [(better, worse), (worse, better), (better, better), (better, worse)]
-    assert minimal_pairs(pairs, model, tokenizer)["accuracy"] == 0.5
+    assert grammar_accuracy(pairs, model, tokenizer)["accuracy"] == 0.5
 
 
 def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):

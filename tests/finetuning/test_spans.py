@@ -153,15 +153,15 @@ def test_answers_at_the_ends_of_tokens():
 
 
 def zeros(windows):
-    longest = max(windows.features["length"])
-    return np.zeros((len(windows), longest), np.float32), np.zeros((len(windows), longest), np.float32)
+    shape = len(windows.question), max(windows.features["length"])
+    return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
 
 def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     """The best spans of each window, computed in batches of different lengths."""
     found = []
     rows = list(windows.features)
-    for begin in range(0, len(windows), 3):
+    for begin in range(0, len(windows.question), 3):
         batch = QuestionAnsweringHead(TINY).collator()(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
@@ -276,8 +276,8 @@ def gold_answers(questions, tokenizer, shape):
     """Texts that come back where each window that holds the gold answer predicts it, and the others nothing."""
     windows = make_windows(questions, tokenizer, *shape)
     found = []
-    for begin in range(0, len(windows), 64):
-        own = windows.features.select(range(begin, min(begin + 64, len(windows))))
+    for begin in range(0, len(windows.question), 64):
+        own = windows.features.select(range(begin, min(begin + 64, len(windows.question))))
         batch = QuestionAnsweringHead(TINY).collator()(list(own))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):

@@ -35,11 +35,11 @@ def test_five_folds(split, tmp_path, capsys):
 
     # Each row of the file is in one part of each fold, and a test row of one fold
     rows = read_labelled([str(MESSAGES)])
-    given = sorted(zip(rows.texts, rows.class_names(), strict=True))
+    given = sorted(zip(rows.texts, rows.required_labels(), strict=True))
     tested = []
     for fold in folders:
         parts = {name: read_labelled([str(tmp_path / "out" / fold / f"{name}.jsonl")]) for name in names}
-        pairs = {name: list(zip(own.texts, own.class_names(), strict=True)) for name, own in parts.items()}
+        pairs = {name: list(zip(own.texts, own.required_labels(), strict=True)) for name, own in parts.items()}
         assert sorted(pair for own in pairs.values() for pair in own) == given
         tested += pairs["test"]
     assert sorted(tested) == given

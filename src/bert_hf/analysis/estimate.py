@@ -52,7 +52,7 @@ MFU_OF_GPU = ((0, 768, 1024), (0.0, 0.27, 0.45))
 MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 
 LAUNCH_SECONDS = 1.0e-3  # assumed: to launch a layer's kernels, forward and backward, under eager autocast
-FILL = 0.94  # real tokens of a row's length: Wikipedia at 128. Short documents at 512 have fewer
+REAL_TOKENS = 0.94  # their share of a sequence's length: Wikipedia at 128. Short documents at 512 have fewer
 
 
 def find_device(name: str, half: bool = False) -> Device:
@@ -66,8 +66,9 @@ def find_device(name: str, half: bool = False) -> Device:
 
 
 def expected_mfu(hidden_size: int, device: Device) -> float:
-    """Return the share of the peak that a model of this hidden size is expected to reach."""
-    return float(np.interp(hidden_size, *(MFU_OF_CPU if device.cpu else MFU_OF_GPU)))
+    """Return the share of the peak that a model of this hidden size should reach, interpolated between known sizes."""
+    hidden_sizes, shares = MFU_OF_CPU if device.cpu else MFU_OF_GPU
+    return float(np.interp(hidden_size, hidden_sizes, shares))
 
 
 @dataclass(frozen=True)
@@ -77,30 +78,30 @@ class Plan:
     config: BertConfig
     device: Device
     mfu: float  # share of the device's peak
-    phases: tuple[tuple[int, int], ...]  # (tokens of a row, optimizer steps), in order
-    length: int  # tokens of a row of which `micro_batch` are computed at once; fewer of longer rows
-    global_batch: int  # rows of an optimizer step, over all devices
-    micro_batch: int
-    masked: float = 0.15  # predicted tokens of the real ones
+    phases: tuple[tuple[int, int], ...]  # (sequence length in tokens, optimizer steps), in order
+    length: int  # sequence length that `micro_batch` is meant for; of longer sequences fewer are computed at once
+    global_batch: int  # sequences of an optimizer step, over all devices
+    micro_batch: int  # sequences that a device computes at once, at most
+    masked: float = 0.15  # share of the real tokens that is predicted
     half: bool = True  # 16-bit autocast; else fp32
 
-    def flops(self, length: int, rows: float) -> float:
-        """Return the FLOPs of `rows` rows of equal length, counted as in `train_mfu`."""
-        tokens = length * FILL
-        return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
+    def flops(self, length: int, sequences: float) -> float:
+        """Return the training FLOPs of sequences of this length: without padding, as `train_mfu` counts them."""
+        tokens = length * REAL_TOKENS
+        return training_flops(self.config, sequences * tokens, sequences * tokens**2, sequences * tokens * self.masked)
 
-    def micro(self, devices: int) -> int:
-        """Return the rows that each device computes at once: the most, up to `micro_batch`, that divides its share."""
+    def equal_micro_batch(self, devices: int) -> int:
+        """Return the largest micro-batch, up to `micro_batch`, that divides each device's part of the global batch."""
         share = self.global_batch // devices
         return next(size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0)
 
     def seconds(self, devices: int) -> float:
         """Return the time of the run under data parallelism: arithmetic, or launching kernels if that is slower."""
-        share, total = self.global_batch / devices, 0.0  # rows of a step on each device
+        total, share = 0.0, self.global_batch / devices  # sequences of a step on each device
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
-            rows = self.micro(devices) * self.length // max(length, self.length)
-            micro_batches = -(-share // max(1, rows))
+            at_once = self.equal_micro_batch(devices) * self.length // max(length, self.length)
+            micro_batches = -(-share // max(1, at_once))  # rounded up
             launching = 0.0 if self.device.cpu else micro_batches * self.config.num_hidden_layers * LAUNCH_SECONDS
             total += steps * max(computing, launching)
         return total
@@ -133,8 +134,8 @@ def plan_run(
         config = config_from_json(model_args.config_name, vocab_size=vocabulary, **model_args.dropouts())
     check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
 
-    # Steps at each length
-    phases = phases_of_run(example_args.lengths(), args.max_steps, global_batch=1)  # `end` counts examples: here steps
+    # Steps at each length: with one example per step, the `end` of a phase counts steps
+    phases = phases_of_run(example_args.lengths(), args.max_steps, global_batch=1)
     ends = [*(phase.end for phase in phases[:-1]), args.max_steps]
     lengths = [phase.max_seq_length for phase in phases]
 
@@ -163,7 +164,7 @@ def report(plan: Plan, device_counts: list[int]) -> list[str]:
         f"{parameter_count(config):,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
         f"step: {plan.global_batch:,} sequences on any number of devices (--global_batch), in micro-batches of "
         f"{plan.micro_batch} at most (--per_device_train_batch_size)",
-        f"tokens: {FILL:.1%} of a row's length, {plan.masked:.1%} of them predicted",
+        f"tokens: {REAL_TOKENS:.1%} of a row's length, {plan.masked:.1%} of them predicted",
         f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {plan.mfu:.1%} (--mfu)",
         "",
     ]
@@ -171,10 +172,11 @@ def report(plan: Plan, device_counts: list[int]) -> list[str]:
     # Amounts by phase
     tokens = flops = 0.0
     for length, steps in plan.phases:
-        rows = steps * plan.global_batch
-        lines.append(f"length {length}: {steps:,} steps, {rows * length * FILL / 1e9:,.3f} G tokens")
-        tokens += rows * length * FILL
-        flops += plan.flops(length, rows)
+        sequences = steps * plan.global_batch
+        phase_tokens = sequences * length * REAL_TOKENS
+        lines.append(f"length {length}: {steps:,} steps, {phase_tokens / 1e9:,.3f} G tokens")
+        tokens += phase_tokens
+        flops += plan.flops(length, sequences)
     lines.append(f"in all: {tokens / 1e9:,.3f} G tokens, {flops:.3e} FLOPs")
 
     # Time by number of devices
@@ -183,7 +185,7 @@ def report(plan: Plan, device_counts: list[int]) -> list[str]:
         if plan.global_batch % devices:
             table.append([f"{devices:,}", f"does not divide {plan.global_batch}", *[""] * 3])
             continue
-        seconds, micro = plan.seconds(devices), plan.micro(devices)
+        seconds, micro = plan.seconds(devices), plan.equal_micro_batch(devices)
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
         row += [f"{seconds / 3600 * devices:,.1f}", f"{tokens / seconds:,.0f}"]
         table.append(row)

@@ -65,10 +65,10 @@ class FeatureExtractor:
 
     def encode(self, texts: Iterable[Text]) -> list[Encoding]:
         """Return the tokens of texts, special tokens included, cut at the longest length."""
-        rust: Any = self.tokenizer.backend_tokenizer
-        rust.enable_truncation(self.max_seq_length, strategy="longest_first")
-        rust.no_padding()  # that a tokenizer.json may ask for: it would count as text
-        return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
+        backend: Any = self.tokenizer.backend_tokenizer  # of the tokenizers library
+        backend.enable_truncation(self.max_seq_length, strategy="longest_first")
+        backend.no_padding()  # that a tokenizer.json may ask for: it would count as text
+        return backend.encode_batch([(text, pair) if pair else text for text, pair in texts])
 
     def states(self, texts: list[Encoding]) -> list[np.ndarray]:
         """Return (R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
@@ -81,10 +81,11 @@ class FeatureExtractor:
             hidden = self.model(**inputs, output_hidden_states=True).hidden_states  # (B, L, H) for each layer
             mask = inputs["attention_mask"]
             pooled = [pool(hidden[layer], mask, self.pooling).cpu().numpy() for layer in self.layers]
+            # A pooled text has one vector; without pooling, the vectors of padding are dropped here
             return [[states[row, : len(text.ids)] for states in pooled] for row, text in enumerate(batch)]
 
         by_text = run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
-        return [np.concatenate(of_layer) for of_layer in zip(*by_text, strict=True)]
+        return [np.concatenate(vectors) for vectors in zip(*by_text, strict=True)]
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -106,18 +107,18 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
-    """Load the network by stock `AutoModel`, without the layers above the last one that is asked for."""
+    """Return the extractor of a checkpoint, loaded by stock `AutoModel` without the layers above the last kept one."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
     check_positions(length, model.config.max_position_embeddings, where)
     depth = model.config.num_hidden_layers
-    wanted = feature_args.layers or [-1]
-    if not all(-depth - 1 <= number <= depth for number in wanted):
+    numbers = feature_args.layers or [-1]
+    if not all(-depth - 1 <= number <= depth for number in numbers):
         remedy = f"give {-depth - 1} to {depth}"
         raise InputError(f"the model has only {depth} layers", where="--layers", remedy=remedy)
-    layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))  # −1 is the last, 0 the embeddings
-    model.encoder.layer = model.encoder.layer[: max(1, *layers)]
+    layers = list(dict.fromkeys(number % (depth + 1) for number in numbers))  # −1 is the last, 0 the embeddings
+    model.encoder.layer = model.encoder.layer[: max(1, *layers)]  # at least one, also for the embeddings
 
     batch_size = feature_args.per_device_eval_batch_size
     return FeatureExtractor(model, tokenizer, layers, feature_args.pooling, length, batch_size)
@@ -149,18 +150,18 @@ def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Te
     return count
 
 
-def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int) -> pa.RecordBatch:
-    """Return the columns `id` (from `begin` on), with pooling `none` the tokens, and `layer_N` for each layer."""
-    columns: dict[str, pa.Array] = {"id": pa.array(range(begin, begin + len(texts)), pa.int64())}
+def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], first_id: int) -> pa.RecordBatch:
+    """Return the columns `id` (from `first_id` on), with pooling `none` the tokens, and `layer_N` for each layer."""
+    columns: dict[str, pa.Array] = {"id": pa.array(range(first_id, first_id + len(texts)), pa.int64())}
     by_token = extractor.pooling == "none"
-    ends = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())
+    offsets = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())  # of each text's first token
     if by_token:
         columns["tokens"] = pa.array([text.tokens for text in texts], pa.list_(pa.string()))
         columns["offsets"] = pa.array([text.offsets for text in texts], pa.list_(pa.list_(pa.int32(), 2)))
         segments = pa.array(np.concatenate([np.array(text.type_ids, np.int8) for text in texts]))
-        columns["segments"] = pa.ListArray.from_arrays(ends, segments)
+        columns["segments"] = pa.ListArray.from_arrays(offsets, segments)
 
     for layer, array in zip(extractor.layers, extractor.states(texts), strict=True):
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
-        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(ends, vectors) if by_token else vectors
+        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, vectors) if by_token else vectors
     return pa.record_batch(columns)

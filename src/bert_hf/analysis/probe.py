@@ -32,7 +32,7 @@ from bert_hf.models.loading import check_positions
 from bert_hf.pretraining.examples import pretraining_baselines
 from bert_hf.pretraining.trainer import PreTrainer
 
-REPORT_FILES = ("probe.json", "probe.txt")
+REPORT_FILES = JSON, TEXT = "probe.json", "probe.txt"
 _MIN_PAIRS = 40  # held-out pairs below which next-sentence prediction is not measured
 _TOKENS_PER_BATCH = 8192  # padding included
 _TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
@@ -66,18 +66,18 @@ def open_probed_model(probe_args: ProbeArguments) -> ProbedModel:
 def run_probe(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> None:
     """Measure each part for which there are data and a head; write `probe.json` and `probe.txt`, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
+    (folder / JSON).write_text("{}\n")  # marks the folder as a probe's before the minutes of measuring
 
     results = _measure(probe_args, probed, folder)
-    (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    notes = "".join(f"! {note}\n" for note in results["notes"])
-    text = "\n".join(format_table(_table(results))) + "\n" + notes
-    (folder / "probe.txt").write_text(text, encoding="utf-8")
+    (folder / JSON).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    lines = [*format_table(_table(results)), *(f"! {note}" for note in results["notes"])]
+    text = "\n".join(lines) + "\n"
+    (folder / TEXT).write_text(text, encoding="utf-8")
     print(f"\n{text}\nreport: {folder}", flush=True)
 
 
 def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> dict[str, Any]:
-    """Return the metrics of each part, and notes on the parts that cannot be measured."""
+    """Return the metrics of `mlm`, `nsp` and `grammar`, and `notes` on those that cannot be measured."""
     model, tokenizer = probed.model, probed.tokenizer
     notes: list[str] = []
     results: dict[str, Any] = {"checkpoint": probed.name, "notes": notes}
@@ -86,7 +86,8 @@ def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> d
         notes.append("mlm, grammar: the checkpoint has no masked-language-model head")
 
     pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)  # first, so that a bad line is found soon
-    random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))  # before the trainer sets a seed
+    # Random weights, the baseline of grammar: drawn before the trainer of the held-out text sets a seed
+    random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     if probe_args.validation_file:
         metrics = held_out_metrics(probe_args, probed, folder)
         if predicts_words:
@@ -102,7 +103,7 @@ def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> d
 
     if pairs and predicts_words:
         networks = {"checkpoint": model, "random": random.to(model.device).eval()}
-        results["grammar"] = {name: minimal_pairs(pairs, each, tokenizer) for name, each in networks.items()}
+        results["grammar"] = {name: grammar_accuracy(pairs, each, tokenizer) for name, each in networks.items()}
     return results
 
 
@@ -110,8 +111,9 @@ def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir
     """Return the metrics and baselines of the examples on which `pretrain.py` evaluates the same text by default."""
     files, tokenizer = probe_args.validation_file or [], probed.tokenizer
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
-    window = corpus.window(corpus.windows()[0])
-    nsp = len(window) > 1 and bool((window.sentences > 1).any())
+    # Sentence pairs need a document of two sentences, and another one for the negatives
+    documents = corpus.window(corpus.windows()[0])
+    nsp = len(documents) > 1 and bool((documents.sentences > 1).any())
     phases = (Phase(probe_args.max_seq_length, None),)
     examples = PreTrainingExamples(corpus, phases, nsp=nsp, seed=0, fixed=True, limit=probe_args.max_eval_samples)
 
@@ -136,14 +138,12 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
             if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
                 raise row.error("not a minimal pair", "give sentence_good and sentence_bad, both text")
 
-            paradigm = str(row.values.get("UID") or Path(path).name)
             good, bad = map(str, sentences)
-            by_paradigm[paradigm].append((good, bad))
+            by_paradigm[str(row.values.get("UID") or Path(path).name)].append((good, bad))
 
     rng = np.random.default_rng(0)
     chosen = []
-    for paradigm in sorted(by_paradigm):
-        pairs = by_paradigm[paradigm]
+    for _, pairs in sorted(by_paradigm.items()):
         chosen += [pairs[number] for number in np.sort(rng.permutation(len(pairs))[:most])]
     return chosen
 
@@ -177,7 +177,7 @@ def pseudo_log_likelihoods(
     pad: Any = tokenizer.pad_token_id
     encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
 
-    # A copy for each token: its sentence, the masked ids, the position, the token
+    # A copy of its sentence for each token: number of the sentence, masked ids, position, token
     copies = [
         (number, masked, position, ids[position])
         for number, ids in enumerate(encoded)
@@ -185,6 +185,7 @@ def pseudo_log_likelihoods(
     ]
 
     def compute(batch: list[int]) -> torch.Tensor:
+        """Return (B,) the negative log-likelihoods of the tokens of these copies."""
         _, masked, positions, tokens = zip(*(copies[number] for number in batch), strict=True)
         states = model.bert(**pad_inputs(masked, pad, model.device))[0]
         logits = model.cls.predictions(states[range(len(batch)), positions]).float()  # (B, V)
@@ -195,12 +196,13 @@ def pseudo_log_likelihoods(
     return -np.bincount([number for number, *_ in copies], losses, minlength=len(sentences))
 
 
-def minimal_pairs(
+def grammar_accuracy(
     pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, float]:
     """Return the share of pairs where the grammatical sentence scores higher (a tie counts as wrong)."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
-    return accuracy_with_error(float((scores[0::2] - scores[1::2] > _TIE).mean()), len(pairs))
+    grammatical, ungrammatical = scores[0::2], scores[1::2]
+    return accuracy_with_error(float((grammatical - ungrammatical > _TIE).mean()), len(pairs))
 
 
 def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:

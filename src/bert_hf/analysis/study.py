@@ -48,7 +48,7 @@ STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command, its output, the recipe's output folder
 PARTS = ("train", "validation", "test")
 
-_CLOCK = ("_runtime", "_per_second", "_preparation_time")  # endings of results that differ between equal runs
+_TIMES = ("_runtime", "_per_second", "_preparation_time")  # endings of results that differ between equal runs
 _FROM_SCRATCH = ":from_scratch"
 _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as many
 
@@ -77,7 +77,7 @@ def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Model:
-    """A checkpoint (`path`: folder or Hub id, may hold `{fold}`), and the options that only its cells get."""
+    """A checkpoint (`path`: folder or Hub id, may hold `{fold}`), and the options that only its own runs get."""
 
     name: str
     path: str
@@ -114,12 +114,11 @@ class Study:
 
         order = itertools.product(self.models, self.sizes, self.folds, self.seeds)
         self.cells = [Cell(model, fold, size, seed) for model, size, fold, seed in order]
-        taken = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if study_args.folds_dir else ())}
-        for argv in (recipe_argv, *(model.argv for model in self.models)):
-            for word in argv:
-                if word.startswith("--") and word[2:].partition("=")[0] in taken:
-                    hint = "use --seeds, --models, --train_sizes and --folds_dir"
-                    raise InputError("set by the study", where=word, remedy=hint)
+        set_by_study = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if study_args.folds_dir else ())}
+        for word in itertools.chain(recipe_argv, *(model.argv for model in self.models)):
+            if word.startswith("--") and word[2:].partition("=")[0] in set_by_study:
+                hint = "use --seeds, --models, --train_sizes and --folds_dir"
+                raise InputError("set by the study", where=word, remedy=hint)
 
         counts = f"models {len(self.models)} × sizes {len(self.sizes)} × folds {len(self.folds)}"
         logger.info(f"{len(self.cells)} cells: {counts} × seeds {len(self.seeds)}")
@@ -132,7 +131,7 @@ class Study:
         Returns 0, or the exit code of the cell that failed or was stopped. The same command continues there.
         """
         if not (self.root / STUDY).is_file() and (code := self.check()):
-            return code
+            return code  # rather than hours later, at the first cell of that model
 
         self.root.mkdir(parents=True, exist_ok=True)
         record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
@@ -141,14 +140,14 @@ class Study:
             if code := self._run_cell(cell):
                 return code
 
-        scratch = (model.name for model in self.models if model.from_scratch)
-        reference = self.args.reference or next(scratch, None)
+        from_scratch = (model.name for model in self.models if model.from_scratch)
+        reference = self.args.reference or next(from_scratch, None)
         for line in write_report(self.root, self.table, self.args.metrics or main_metrics(self.table), reference):
             logger.info(line)
         return 0
 
     def check(self) -> int:
-        """Check the folder and, by the recipe, a cell of each model on all rows; return the recipe's exit code."""
+        """Check the folder, and by `--check` of the recipe a cell of each model on all rows; return its exit code."""
         if not (self.root / STUDY).is_file():
             check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         for model in self.models:
@@ -165,7 +164,7 @@ class Study:
         run = self.folder(cell) / RUN
         self._record_or_compare(cell)
 
-        # The results are the last file but one that a run writes
+        # A run with these results is finished: they are the last file but one that it writes
         is_new = not (run / "all_results.json").is_file()
         if is_new:
             with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
@@ -173,7 +172,7 @@ class Study:
             gc.collect()  # a Trainer and its callbacks refer to each other
             if code:
                 return code
-            # A study keeps no weights: those of checkpoints, and one file, or shards and their index
+            # A study keeps no weights: neither checkpoints nor the model (one file, or shards and their index)
             for checkpoint in run.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
             for path in run.glob("*.safetensors*"):
@@ -208,7 +207,7 @@ class Study:
             raise InputError("the cell was run with other options or rows", where=path.parent, remedy=remedy)
 
     def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
-        """Run the recipe with the options of a cell; its standard output goes elsewhere."""
+        """Run the recipe with the options of a cell and further words, its standard output sent to `output`."""
         with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
             return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
 
@@ -230,7 +229,8 @@ class Study:
         """Return the command line of a cell, without its output folder."""
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
-            argv = [*self._class_names, *argv, *_NO_SELECTION]  # the last value of an option counts
+            # The last value of an option counts: the user may replace the class names, not `_NO_SELECTION`
+            argv = [*self._class_names, *argv, *_NO_SELECTION]
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path.replace("{fold}", str(cell.fold))]
@@ -238,7 +238,7 @@ class Study:
 
     @functools.cached_property
     def _class_names(self) -> list[str]:
-        """Return the order of two classes in a whole fold: of a subset, the other class may be the rare one."""
+        """Return `--class_names` for subsets: the whole fold decides which of two classes is rare and so positive."""
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
@@ -280,7 +280,7 @@ def read_cell(cell: Cell, run: Path) -> dict[str, Any]:
     results = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
     prefixes = ("eval_", "test_", "baseline_") if cell.size is None else ("test_", "baseline_")
     metrics = {
-        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(_CLOCK)
+        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(_TIMES)
     }
     place = {"model": cell.model.name, "train_size": cell.size or "all", "train_rows": results["train_samples"]}
     return {**place, "fold": cell.fold, "seed": cell.seed, **metrics}
@@ -289,7 +289,7 @@ def read_cell(cell: Cell, run: Path) -> dict[str, Any]:
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
     """Return the models of `--models`: NAME=PATH, or NAME=PATH:from_scratch, and options of their own."""
     models: dict[str, Model] = {}
-    for entry in entries or [""]:
+    for entry in entries or [""]:  # without a model: the error below
         assignment, *argv = shlex.split(entry) or [""]
         name, _, path = assignment.partition("=")
         folder = os.path.expanduser(path.removesuffix(_FROM_SCRATCH))
@@ -302,12 +302,12 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
 
 def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | None, ...]:
     """Return the numbers of training rows of `--train_sizes` in ascending order, `all` (None) last."""
-    numbers = sorted({entry for entry in entries if entry != "all"})
+    numbers = set(entries) - {"all"}  # still texts
     if not numbers:
         return (None,)
 
     rows = min(len(json_lines(path)) for path in train_files)
-    for entry in numbers:
+    for entry in sorted(numbers):
         if not entry.isdecimal() or not 0 < int(entry) <= rows:
             hint = f"give numbers of training rows up to {rows:,}, or all"
             raise InputError(f"invalid size {entry!r}", where="--train_sizes", remedy=hint)
@@ -329,7 +329,7 @@ def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
 
 
 def json_lines(path: Path) -> list[str]:
-    """Return the rows of a fold's file, each with its line end. (`splitlines` would cut texts at U+2028.)"""
+    """Return the rows of a fold's JSON lines, each with its line end. (`splitlines` would cut texts at U+2028.)"""
     with open(path, encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") + "\n" for line in file if line.strip()]
 
@@ -357,7 +357,7 @@ def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.n
     shuffled = np.random.default_rng(key).permutation(len(classes))
     waiting = [iter(shuffled[classes[shuffled] == number]) for number in range(len(counts))]
 
-    # The class at each place of the order
+    # The class at each place of the order: first `_MIN_PER_CLASS` rows of each
     turns = [int(number) for turn in range(_MIN_PER_CLASS) for number in np.flatnonzero(counts > turn)]
     taken = np.bincount(turns, minlength=len(counts))
     for place in range(len(turns), length):

@@ -59,16 +59,16 @@ def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
     A baseline has one value per fold. Where models read different parts of the texts, their baselines do, too:
     `baseline_words (MODEL)`.
     """
-    place = ["model", "train_size", "fold"]
+    rows = ["train_size", "fold"]  # the columns that tell which rows were trained on
     columns = [prefix_of(cells) + metric, *(f"{name}_{metric}" for name in baseline_names(cells))]
     scores = []
     for column in (name for name in columns if name in cells):
-        values: Any = cells[[*place, column]].set_axis(["name", *place[1:], "value"], axis="columns")
+        values: Any = cells[["model", *rows, column]].set_axis(["name", *rows, "value"], axis="columns")
         if column.startswith(_BASELINE):
             baseline = column.removesuffix(f"_{metric}")
-            values = values.dropna().drop_duplicates(["name", *place[1:]])
-            distinct = values.drop_duplicates([*place[1:], "value"])
-            if distinct.duplicated(place[1:]).any():
+            values = values.dropna().drop_duplicates(["name", *rows])
+            distinct = values.drop_duplicates([*rows, "value"])
+            if distinct.duplicated(rows).any():  # the baselines of two models differ
                 values = values.assign(name=[f"{baseline} ({model})" for model in values["name"]])
             else:
                 values = distinct.assign(name=baseline)

@@ -26,12 +26,12 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    trained = (recorded(Path(where)) or {}).get("examples", {})  # a pre-training's: its tokenizer may read more
-    lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
+    examples = (recorded(Path(where)) or {}).get("examples", {})  # of a pre-training: its tokenizer may allow more
+    lengths = [examples.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.text_columns, predictor.head.length
-    name, examples = Path(where).name, Path(where, EXAMPLES)
-    rows = json.loads(examples.read_text(encoding="utf-8")) if examples.is_file() else []
+    name, example_rows = Path(where).name, Path(where, EXAMPLES)
+    rows = json.loads(example_rows.read_text(encoding="utf-8")) if example_rows.is_file() else []
 
     with gr.Blocks(title=name) as app:
         hint = "Write [MASK] where a word is missing" if predictor.head.name == "fill_mask" else "Type a text"
@@ -42,13 +42,13 @@ def make_demo(where: str | Path) -> Any:
                 boxes = [gr.Textbox(text, label=column, lines=2) for text, column in zip(texts, columns, strict=True)]
             with gr.Column():
                 picture = gr.HTML(css_template=STYLE, container=True, padding=True, min_height=100)
-                line = gr.Textbox(label="as bert-hf predict writes it", max_lines=4)
+                json_line = gr.Textbox(label="as bert-hf predict writes it", max_lines=4)
         if rows:
             gr.Examples(rows, boxes, label="Examples, held out of the training")
 
         events = [app.load, *(box.change for box in boxes)]
-        how = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
-        gr.on(events, lambda *texts: predict_and_draw(predictor, *texts), boxes, [picture, line], **how)
+        options = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
+        gr.on(events, lambda *texts: predict_and_draw(predictor, *texts), boxes, [picture, json_line], **options)
     return app
 
 

@@ -80,7 +80,7 @@ def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
 
 
 def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str, Tensor]:
-    """Return inputs of random tokens; the sequences have different lengths."""
+    """Return inputs of random tokens and segments, of different lengths; three choices for multiple choice."""
     shape = (batch, 3, length) if type(model).__name__.endswith("ForMultipleChoice") else (batch, length)
     random = torch.Generator().manual_seed(batch * 1000 + length)
     ids = torch.randint(model.config.vocab_size, shape, generator=random)

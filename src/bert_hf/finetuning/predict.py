@@ -48,7 +48,7 @@ class Predictor:
 
     def predictions(self, rows: Sequence[Row]) -> tuple[Any, Any]:
         """Return the rows, as the head reads them, and their predictions (see `Head.decode`)."""
-        read = self.head.read(rows, "ignored")
+        read = self.head.read(rows, "ignored")  # without labels
         encoded = self.head.encode(read)
         kept, _ = self._run(encoded.features)
         return read, self.head.decode(read, encoded, kept)
@@ -67,8 +67,9 @@ class Predictor:
         return {**metrics, **compute_further_metrics(head, read, predictions, further)}, text
 
     def _run(self, features: Any) -> tuple:
+        """Run the network without dropout, see `run_network`; one that is in training remains so."""
         training = self.model.training
-        self.model.eval()  # without dropout
+        self.model.eval()
         result = run_network(self.head, self.model, features, self.model.device)
         self.model.train(training)
         return result
@@ -78,11 +79,11 @@ class Predictor:
 
 
 def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Predictor:
-    """Load a finished model by the head that its configuration names; an option of None is as in training."""
+    """Load a finished model with the head that its configuration names; an option of None is as in training."""
     config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
-    kind = head_of(config, where)
-    model, tokenizer, _ = open_network(where, kind.auto_class, (), tokenizer)
-    return Predictor(model, kind(tokenizer, options, model.config))
+    head_class = head_of(config, where)
+    model, tokenizer, _ = open_network(where, head_class.auto_class, (), tokenizer)
+    return Predictor(model, head_class(tokenizer, options, model.config))
 
 
 def open_network(
@@ -90,7 +91,7 @@ def open_network(
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
     """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
 
-    Returns the network, its tokenizer and the names of missing weights; `heads` are prefixes of those that may miss.
+    Returns the network, its tokenizer and the names of missing weights; all of these begin with one of `heads`.
     """
     model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
     tokenizer = tokenizer or load_tokenizer(where)
@@ -130,10 +131,8 @@ def predict(
     if isinstance(model, str | Path):
         predictor = load_predictor(model, tokenizer, **columns, **options)
     else:
-        config = {
-            "architectures": [each.__name__ for each in type(model).__mro__],
-            "trained_on": getattr(model.config, "trained_on", None),
-        }
+        class_names = [each.__name__ for each in type(model).__mro__]  # a class of one's own extends a stock one
+        config = {"architectures": class_names, "trained_on": getattr(model.config, "trained_on", None)}
         tokenizer = tokenizer or load_tokenizer(model.name_or_path)
         head = head_of(config, "model")(tokenizer, {**columns, **options}, model.config)
         predictor = Predictor(model, head)
@@ -152,6 +151,7 @@ def rows_of_texts(texts: Iterable[Any]) -> tuple[list[Row], dict[str, str]]:
 
 
 def _values(text: Any) -> dict[str, Any]:
+    """Return the columns of a row for one of the `texts` of `predict`."""
     if isinstance(text, dict):
         return text
     if isinstance(text, tuple):
@@ -184,16 +184,12 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     yield check_writable(str(output.parent))
 
 
-def rows_of(predictor: Predictor, args: PredictorArguments) -> Iterator[Row]:
-    """Yield the rows of the files, as the model's head reads them."""
-    return rows_of_files(predictor.head, args.test_file or [], args.encoding)
-
-
 def read_inputs(args: PredictorArguments) -> Iterator[str]:
     """Load the model and read all rows, as the command does at its start; for `--check`."""
     predictor = load(args)
     yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
-    yield f"rows: {sum(1 for _ in rows_of(predictor, args)):,}"
+    rows = rows_of_files(predictor.head, args.test_file or [], args.encoding)
+    yield f"rows: {sum(1 for _ in rows):,}"
 
 
 # ---- files: predictions, in windows
@@ -201,12 +197,12 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
 
 def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
     """Yield windows of rows with their predictions, all columns of the rows first."""
-    # Neighbours of the same document on both sides; a sentence has at least one token
+    # Sentences of the same document around a window are read, too: `length` at most, of one token or more each
     context = predictor.head.length if predictor.head.option("document_context") else 0
     for rows_with_context, place in _with_context(_windows(rows), context):
         window = rows_with_context[place]
         added = predictor(rows_with_context)[place]
-        names = _names(added[0], window)
+        names = _output_names(added[0], window)
         yield [
             row.values | {names[name]: rounded(value) for name, value in columns.items()}
             for row, columns in zip(window, added, strict=True)
@@ -215,8 +211,8 @@ def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[d
         logger.info(f"! {empty:,} rows have no text; their predictions are meaningless")
 
 
-def _names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
-    """Return the name in the output of each column that is added."""
+def _output_names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
+    """Return the name in the output of each added column: another one where the rows have a `label` or `labels`."""
     columns = {name for row in rows for name in row.values}
     names = {name: _RENAMED.get(name, name) if name in columns else name for name in added}
     if taken := columns & set(names.values()):
@@ -251,6 +247,7 @@ def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list,
 
 
 def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
+    """Write the rows of all windows as JSON lines; return their number."""
     count = 0
     with open(path, "w", encoding="utf-8") as file:
         for window in windows:
@@ -260,14 +257,14 @@ def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
 
 
 def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write a table by way of JSON lines: only the last row may tell all columns."""
+    """Write a CSV table, like `_write_lines`; by way of JSON lines, because any row may have a column of its own."""
     lines = path.with_suffix(".lines")
     count = _write_lines(lines, windows)
     names = dict.fromkeys(name for row in _read_lines(lines) for name in row)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in _read_lines(lines))
+        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in _read_lines(lines))
     return count
 
 
@@ -276,7 +273,7 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def _cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 

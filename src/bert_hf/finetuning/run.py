@@ -55,13 +55,13 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 # ---- start
 
 
-def parse_finetuning(task: type[Task], argv: list[str] | None) -> tuple | None:
+def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple | None:
     """Parse and check the options of a recipe: (task and model, run); None after `--check`."""
-    check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
-    return parse((task.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
+    check, dry_run = functools.partial(check_finetuning, task_class), functools.partial(read_inputs, task_class)
+    return parse((task_class.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
 
-def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+def check_finetuning(task_class: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Check the options before anything is read, and yield lines on them; without training, find the checkpoint."""
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
@@ -69,24 +69,25 @@ def check_finetuning(task: type[Task], task_args: TaskArguments, args: FineTunin
         use_trained_options(task_args, getattr(config_of_checkpoint(checkpoint), TRAINED_ON, None))
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
-    metrics = (*task.make_head(task_args, None).metric_names(), "loss")
-    yield from check_run(args, () if getattr(task_args, "metric_name", None) else metrics)
+    metrics = (*task_class.make_head(task_args, None).metric_names(), "loss")
+    further = getattr(task_args, "metric_name", None)  # what these measure is not known before they are loaded
+    yield from check_run(args, () if further else metrics)
 
     # No test row is trained on, nor chooses the weights
     for option in ("train_file", "validation_file"):
         check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
-    yield f"data: {shorten_list(task_args.train_file or [task.source(task_args)])}"
+    yield f"data: {shorten_list(task_args.train_file or [task_class.source(task_args)])}"
 
 
-def read_inputs(task: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Yield lines on rows, checkpoint and head for `--check`, read as the run does at its start."""
     tokenizer = load_tokenizer(**task_args.tokenizer())
-    made = task(task_args, tokenizer)
-    yield from (f"{part}: {made.head.describe_rows(rows)}" for part, rows in made.parts.items())
-    config = load_task_model(made, args.seed)[0].config
+    task = task_class(task_args, tokenizer)
+    yield from (f"{part}: {task.head.describe_rows(rows)}" for part, rows in task.parts.items())
+    config = load_task_model(task, args.seed)[0].config
     check_tokenizer(tokenizer, config.vocab_size)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
-    yield made.describe_head()
+    yield task.describe_head()
 
 
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
@@ -96,8 +97,8 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     """
     task_args = task.task_args
     resolve_precision(args, model.config.hidden_size, recorded_precision(args))
-    line = resolve_defaults(args, task, model.config.hidden_size)
-    check_schedule(args)  # now with its rate
+    selection = resolve_defaults(args, task, model.config.hidden_size)
+    check_schedule(args)  # again, now that the learning rate is resolved
     if not args.do_train:
         check_trained(task)
         task.restore(config_of_checkpoint(str(task_args.model_name_or_path)))
@@ -108,14 +109,15 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
     if not run.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"
-        logger.info(f"{task.describe()}\n{about}\n{rate}; {line}; {describe_machine(args)}")
+        logger.info(f"{task.describe()}\n{about}\n{rate}; {selection}; {describe_machine(args)}")
     return run
 
 
 def check_trained(task: Task) -> None:
     """Check that a checkpoint can be evaluated: its head was trained, on these classes, and on none of the rows."""
     where = task.task_args.model_name_or_path
-    if reason := task.new_head or (f"it has no {', '.join(task.new_layers)}" if task.new_layers else ""):
+    missing = f"it has no {', '.join(task.new_layers)}" if task.new_layers else ""
+    if reason := task.new_head or missing:  # `new_head`: why the checkpoint's own head does not suit
         remedy = "give a checkpoint that was fine-tuned on such rows"
         raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
 
@@ -159,9 +161,8 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
     """
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run.checkpoint) if args.do_train else None
-
     if trained is None:
-        trainer.validate(None)
+        trainer.validate(None)  # a training does so at its end
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.validation_metrics, "test": {}}

@@ -54,7 +54,7 @@ def selection_metric(args: TrainingArguments) -> str:
 
 
 def check_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
-    """Compute further metrics of a few rows before a training: one that fails, or no best metric, ends it now."""
+    """Compute the metrics of `--metric_name` on a few rows: an error in them must not end a training after hours."""
     if not task.further:
         return
     head, train = task.head, task.parts["train"]
@@ -96,19 +96,18 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
     of its random weights are noted in `task.new_layers`.
     """
     task_args, head = task.task_args, task.head
-    network_class = head.start_class or head.auto_class
+    stock_class = head.start_class or head.auto_class
     where = str(task_args.model_name_or_path)
     set_seed(seed)
     folder = find_checkpoint(where, weights=not task_args.from_scratch)
     with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
         config = BertConfig.from_pretrained(folder, **head.config_options())
         if task_args.from_scratch:
-            model = network_class.from_config(config, dtype=torch.float32)
+            model = stock_class.from_config(config, dtype=torch.float32)
             about = "random weights: only the checkpoint's shape and vocabulary are used"
         else:
             # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
-            options = {"config": config, "dtype": torch.float32}
-            model, new = load_network(network_class, folder, where, head.new_layers, **options)
+            model, new = load_network(stock_class, folder, where, head.new_layers, config=config, dtype=torch.float32)
             replaced = _reinitialize_head(model, new) if task.new_head else []
             task.new_layers = sorted([*new, *replaced])
             about = f"newly initialized: {', '.join(task.new_layers)}"
@@ -165,9 +164,6 @@ class FineTuner(ResumableTrainer):
 
     loss_is_scaled_for_ga = True  # `compute_loss` returns a share of the loss of the global batch
 
-    task: Task
-    head: Head
-
     def __init__(
         self,
         model: nn.Module | str | Path,
@@ -185,19 +181,19 @@ class FineTuner(ResumableTrainer):
         **options: Any,
     ):
         parts = {"train": train_dataset, "validation": eval_dataset}
-        made = task or task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
+        task = task or task_of_rows(model, parts, head or "classification", processing_class, metrics, options)
         # Copies: another trainer may be given the same objects
         args = FineTuningArguments() if args is None else copy.copy(args)
-        self.task = copy.copy(made)
-        self.task.head = self.head = copy.copy(made.head)
-        self.task.parts = dict(made.parts)
+        self.task = copy.copy(task)
+        self.task.head = self.head = copy.copy(task.head)
+        self.task.parts = dict(task.parts)
 
         if isinstance(model, str | Path):
             model, _ = load_task_model(self.task, args.seed)
         if isinstance(args, FineTuningArguments):
             resolve_defaults(args, self.task, getattr(getattr(model, "config", None), "hidden_size", None))
         args.remove_unused_columns = False  # the head may need columns that the network does not take
-        tokenizer = copy.copy(processing_class or made.tokenizer)
+        tokenizer = copy.copy(processing_class or task.tokenizer)
         tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
 
@@ -226,11 +222,13 @@ class FineTuner(ResumableTrainer):
         config.update({**options, **self.head.record()})
 
     def on_device(self, batch: dict) -> dict[str, Any]:
+        """Return a batch on the device, with the places of its real tokens if the encoder is unpadded."""
         return super().on_device(with_layout(self.network, batch))
 
     # ---- loss
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
+        """Return the micro-batches of a step as Trainer does, without the rows that accelerate repeats at the end."""
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
     def count_items(self, batches: list[dict]) -> Tensor:
@@ -252,6 +250,7 @@ class FineTuner(ResumableTrainer):
     # ---- evaluation
 
     def _sorted_part(self, part: str) -> "_SortedPart":
+        """Return the features of a part, longest first; the same object each time, by which they are recognised."""
         if part not in self._parts:
             features = self.task.encoded(part).features
             numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
@@ -287,16 +286,15 @@ class FineTuner(ResumableTrainer):
         metrics = {}
         if losses:
             metrics = self.task.metrics(name, kept, losses[0])
-            self._record_options()  # the validation rows may have decided one
+            self._record_options()  # the validation rows may have decided a threshold
             names = (*self.head.metric_names(), *metrics)  # the task's main metric comes first
             metrics = {name: metrics[name] for name in dict.fromkeys(names) if name in metrics}
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
-        """Return the metrics of the validation rows, a part's features, or other rows, then the part "rows"."""
-        own = [part.features for part in self._parts.values()]
-        if eval_dataset is None or any(eval_dataset is features for features in own):
+        """Return the metrics of the validation rows, of a part's features, or of other rows: the part "rows"."""
+        if eval_dataset is None or any(eval_dataset is part.features for part in self._parts.values()):
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self.task.add_part("rows", dataset_rows(eval_dataset))
         self._parts.pop("rows", None)
@@ -312,7 +310,7 @@ class FineTuner(ResumableTrainer):
         return Predictor(self.network, head)(rows)
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
-        """Predict the rows of any part (`kept`), and return its metrics under `prefix`; none without labels."""
+        """Predict a part's rows, which sets `kept`; return metrics named `PREFIX_…`, none if it has no labels."""
         features: Any = self._sorted_part(part).features
         return self.predict(features, metric_key_prefix=prefix).metrics or {}
 
@@ -325,6 +323,7 @@ class FineTuner(ResumableTrainer):
         self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
         if not sharded:
             self._record_options()
+        # Sharded weights and other devices are run by the stock encoder
         keeps_padding = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if keeps_padding else without_padding(self.network):
             trained = super().train(*args, **named)
@@ -349,8 +348,7 @@ class FineTuner(ResumableTrainer):
         They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
         would end in a second value for its last step, perhaps of other weights. Without a network no weights change.
         """
-        step = self.state.global_step
-        logged = any("eval_loss" in log and log["step"] == step for log in self.state.log_history)
+        logged = any("eval_loss" in log and log["step"] == self.state.global_step for log in self.state.log_history)
         if logged or self.args.load_best_model_at_end:
             self.validation_metrics = self.predict_part("validation", "eval")
         else:

@@ -34,7 +34,7 @@ def best_spans(
 
     Args:
         start_logits, end_logits: (B, L).
-        ranges: (B, 6), see `context_windows.Windows`.
+        ranges: (B, 6) begin and end of the context in the window before, this one and the next, see `Windows`.
 
     Returns:
         (B, K) starts and ends (positions in the window), start logits (-inf where a window has fewer spans) and end
@@ -44,7 +44,7 @@ def best_spans(
     start_logits, end_logits = start_logits.float(), end_logits.float()
     max_answer_length = min(max_answer_length, start_logits.shape[1])
     ends = F.pad(end_logits, (0, max_answer_length - 1), value=-math.inf).unfold(1, max_answer_length, 1)
-    scores = start_logits[:, :, None] + ends  # (B, L, M) of the span from i to i + m
+    scores = start_logits[:, :, None] + ends  # (B, L, M), M = max_answer_length, of the span from i to i + m
     scores = scores.masked_fill(~predicted_here(ranges, *scores.shape[1:]), -math.inf)
 
     scores = scores.flatten(1)  # (B, L × M), spans in the order of their start, then of their end
@@ -63,7 +63,7 @@ def best_spans(
 
 
 def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """Return (B, L, M) whether the span from i to i + m is predicted in the window, not in one of its neighbours.
+    """Return (B, L, M) whether the span i … i + m is predicted in this window; for `ranges` see `best_spans`.
 
     A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
     and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
@@ -187,17 +187,18 @@ def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: 
 
     The formats of the 2018 code. Without a threshold of `null_odds` every question has an answer (SQuAD 1.1).
     """
-    by_id = {prediction.question.id: prediction for prediction in predicted}
-    lists = {
-        name: [
+    spans, texts, odds = {}, {}, {}  # by question id
+    for prediction in predicted:
+        question_id = prediction.question.id
+        spans[question_id] = [
             {"text": span.text, "probability": share, "start_logit": span.start_logit, "end_logit": span.end_logit}
             for span, share in prediction.ranked(with_null=threshold is not None)
         ]
-        for name, prediction in by_id.items()
-    }
-    texts = {name: prediction.text(threshold) for name, prediction in by_id.items()}
-    contents: dict[str, dict] = {"nbest_predictions": lists, "predictions": texts}
+        texts[question_id] = prediction.text(threshold)
+        odds[question_id] = prediction.null_odds
+
+    contents = {"nbest_predictions": spans, "predictions": texts}
     if threshold is not None:
-        contents["null_odds"] = {name: prediction.null_odds for name, prediction in by_id.items()}
+        contents["null_odds"] = odds
     for name, content in contents.items():
         write_durably(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")

@@ -58,9 +58,6 @@ class Windows:
     contexts: list[ContextTokens]
     context: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.question)
-
 
 # ---- windows of a context
 
@@ -97,12 +94,12 @@ def make_windows(
     """
     numbers: dict[str, int] = {}
     context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
-    contexts = list(_tokenized(list(numbers), tokenizer))
-    texts = _tokenized([question.question for question in questions], tokenizer)
+    contexts = list(_tokenize(list(numbers), tokenizer))
+    question_tokens = _tokenize([question.question for question in questions], tokenizer)
     template = InputTemplate(tokenizer)
 
     rows: list[dict[str, Any]] = []
-    for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
+    for number, (question, tokens) in enumerate(zip(questions, question_tokens, strict=True)):
         ids = tokens.ids[:max_query_length]
         own = _windows_of(question, ids.tolist(), contexts[context[number]], template, max_seq_length, doc_stride)
         rows += ({"question": number, **window} for window in own)
@@ -118,7 +115,8 @@ def make_windows(
     return Windows(features, questions, question_of_window, shift, contexts, context)
 
 
-def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
+def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
+    """Yield the tokens of each context or question, without special tokens."""
     for begin in range(0, len(texts), _BATCH):
         batch = texts[begin : begin + _BATCH]
         encoded = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -145,11 +143,12 @@ def _windows_of(
     # Begin and end of each window in the context; also an empty context has one
     starts = range(1) if tokens <= capacity else range(0, tokens - stride, capacity - stride)
     bounds = [(start, min(start + capacity, tokens)) for start in starts]
-    with_none = [None, *bounds, None]  # `ranges` of a window has its neighbours, too
+    with_none = [None, *bounds, None]  # the first window has none before it, the last none after it
     for window, (start, end) in enumerate(bounds):
         whole = template.join(ids, context.ids[start:end].tolist())
         front = whole.starts[1]  # tokens before the context
         shift = start - front
+        neighbours = with_none[window : window + 3]  # the window before, this one and the next
         labels = (0, 0)
         if answer and start <= answer[0] and answer[1] < end:
             labels = (answer[0] - shift, answer[1] - shift)
@@ -159,6 +158,6 @@ def _windows_of(
             "token_type_ids": np.array(whole.token_type_ids, np.int8),
             "length": len(whole.input_ids),
             "labels": labels,
-            "ranges": [edge - shift for one in with_none[window : window + 3] for edge in one or (shift, shift)],
+            "ranges": [edge - shift for part in neighbours for edge in part or (shift, shift)],
             "shift": shift,
         }

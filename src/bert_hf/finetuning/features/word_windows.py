@@ -131,7 +131,7 @@ def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> 
 
 
 def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Return overlapping spans of words from `begin` to `end`: neighbours share up to half of a window."""
+    """Return spans of the words `begin` to `end`; neighbours share up to half of one. `starts`: see `WordPieces`."""
     spans: list[tuple[int, int]] = []
     at = begin
     while True:
@@ -147,7 +147,7 @@ def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[i
 
 
 def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
-    """Extend a span by words before and after it, equally many pieces if possible, within `low` and `high`."""
+    """Fill a span up to `longest` pieces by words on both sides, from `low` to `high`. `starts`: see `WordPieces`."""
     first, last = span
     free = longest - int(starts[last] - starts[first])
     before = int(starts[first] - starts[low])

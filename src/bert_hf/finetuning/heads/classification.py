@@ -168,7 +168,7 @@ class ClassificationHead(Head):
                     rows.numbers()
             return
         if not self.labels:
-            training_labels = parts["train"].class_names()
+            training_labels = parts["train"].required_labels()
             self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
         count = len(self.labels)
         unnamed = self.labels in (unnamed_labels(count), tuple(map(str, range(count))))

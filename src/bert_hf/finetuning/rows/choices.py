@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from bert_hf.data.text.tables import Row, parsed_cell
 
-# Usual names of the columns; the first one that holds something is read
-_CONTEXTS = ("sent1", "context", "article", "passage", "ctx", "premise", "sentence")
-_QUESTIONS = ("sent2", "question", "question_stem", "stem", "goal", "query", "prompt")
-_CHOICES = ("choices", "options", "endings", "answers")
-_LABELS = ("label", "answerKey", "answer", "labels", "gold")
-_KEYED = ("answerKey", "answer")  # labels that name a numbered column: "2" is `option2`; a `label` of 2 is the third
+# Usual names of the columns; the first one that is filled is read
+_CONTEXT_COLUMNS = ("sent1", "context", "article", "passage", "ctx", "premise", "sentence")
+_QUESTION_COLUMNS = ("sent2", "question", "question_stem", "stem", "goal", "query", "prompt")
+_CHOICE_COLUMNS = ("choices", "options", "endings", "answers")
+_LABEL_COLUMNS = ("label", "answerKey", "answer", "labels", "gold")
+_KEY_COLUMNS = ("answerKey", "answer")  # "2" there names `option2`; a `label` of 2 is the third choice
 _NUMBERED = re.compile("((?i:ending|choice|option|answer|sol)|)(_?[0-9]+|_?[A-Z]|_[a-z])")
-_COLUMNS = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
+_REMEDY = "give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label"
 
 
 class ChoiceRow(NamedTuple):
@@ -49,22 +49,22 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
     question = parsed_cell(values.get("question"))
     if isinstance(question, dict):  # ARC as it is published: stem and choices in one object
         values = {**values, "question": None, **question}
-    column = next((name for name in _LABELS if name in values), "label")
-    keys, choices = _keys_and_choices(values, numbers_are_keys=column in _KEYED)
-    texts = [_first_filled(values, names) for names in (_CONTEXTS, _QUESTIONS)]
+    label_column = next((name for name in _LABEL_COLUMNS if name in values), "label")
+    keys, choices = _keys_and_choices(values, numbers_are_keys=label_column in _KEY_COLUMNS)
+    texts = [_first_filled(values, names) for names in (_CONTEXT_COLUMNS, _QUESTION_COLUMNS)]
     are_texts = all(isinstance(text, str) for text in (*texts, *choices))
     if len(choices) < 2 or not are_texts or not all(map(str.strip, ("".join(texts), *choices))):
-        raise row.error(f"not a context with two or more choices (columns: {', '.join(values)})", _COLUMNS)
+        raise row.error(f"not a context with two or more choices (columns: {', '.join(values)})", _REMEDY)
 
     label = None
-    if with_label and values.get(column) not in (None, "", -1, "-1"):
-        name = str(values[column]).strip()
+    if with_label and values.get(label_column) not in (None, "", -1, "-1"):
+        name = str(values[label_column]).strip()
         if name not in choices:
             name = name.removesuffix(".0")  # as pandas writes numbers beside an empty cell
-        may_be_text = column in _KEYED and not isinstance(values[column], int)
+        may_be_text = label_column in _KEY_COLUMNS and not isinstance(values[label_column], int)
         label = _choice_index(name, keys, choices, may_be_text)
         if label is None:
-            what = f"label {values[column]!r} is not one of the {len(choices)} choices"
+            what = f"label {values[label_column]!r} is not one of the {len(choices)} choices"
             raise row.error(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")
 
     context, question, *choices = map(str.strip, (*texts, *choices))
@@ -72,19 +72,19 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
 
 
 def _first_filled(values: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """Return the first of these columns that holds something; "" where none does."""
+    """Return the value of the first of these columns that is filled; "" where none is."""
     return next((values[name] for name in names if values.get(name)), "")
 
 
 def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tuple[list[str], list]:
     """Return the keys by which labels name the choices ("2" for `option2` if `numbers_are_keys`), and the choices."""
-    for name in _CHOICES:
+    for name in _CHOICE_COLUMNS:
         choices = parsed_cell(values.get(name))
-        if isinstance(choices, dict) and isinstance(choices.get("text"), list):
+        if isinstance(choices, dict) and isinstance(choices.get("text"), list):  # ARC on the Hub
             return list(map(str, choices.get("label") or ())), choices["text"]
         if isinstance(choices, dict):
             return list(choices), list(choices.values())
-        if isinstance(choices, list) and choices and all(isinstance(choice, dict) for choice in choices):
+        if isinstance(choices, list) and choices and all(isinstance(choice, dict) for choice in choices):  # ARC's JSON
             return [str(choice.get("label")) for choice in choices], [choice.get("text") for choice in choices]
         if isinstance(choices, list):
             return [], choices
@@ -103,7 +103,7 @@ def _keys_and_choices(values: Mapping[str, Any], numbers_are_keys: bool) -> tupl
 def _choice_index(label: str, keys: list[str], choices: list[str], may_be_text: bool) -> int | None:
     """Return the index of the choice that a label names: by key, number from 0, text or letter; None: it names none.
 
-    Of choices that are numbers, a label names the one with its text if `may_be_text`.
+    A label "2" is the number of the third choice or, if `may_be_text`, names the only choice with the text 2.
     """
     if label in keys:
         return keys.index(label)

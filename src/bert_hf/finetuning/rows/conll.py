@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     number: int  # column of the numbers of the words in each sentence
     word: int
     label: int
-    values: frozenset[str]  # the labels in the first lines
+    label_values: frozenset[str]  # in the first lines
 
 
 class Word(NamedTuple):
@@ -59,12 +59,12 @@ def find_layout(
     """
     head = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
     lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in head]
-    if any(line and not line.startswith("#") for line in lines):  # else each sentence is the word #
+    if any(line and not line.startswith("#") for line in lines):  # else # is the only word, no comment
         lines = [line for line in lines if not line.startswith("#")]
     filled = list(filter(None, lines))
     tabs = 2 * sum("\t" in line for line in filled) > len(filled)  # in most lines
 
-    # Lines with another number of columns are reported later, with their number
+    # Lines with an unusual number of columns are reported later, with their line number
     rows = [_fields(line, tabs) if line else [] for line in lines]
     width = Counter(map(len, filter(None, rows))).most_common(1)[0][0] if filled else 0
     rows = [row for row in rows if not row or (len(row) == width and not _NO_WORD.fullmatch(row[0]))]
@@ -72,8 +72,9 @@ def find_layout(
     if not columns:
         return None
 
-    in_order = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
-    at_number = next((number for number, column in enumerate(in_order) if _is_numbering(column)), -1)
+    # A single column holds words, not their numbers
+    with_gaps = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
+    at_number = next((number for number, column in enumerate(with_gaps) if _is_numbering(column)), -1)
     at_word, at_label = _given_column(word, width, path, "text"), _given_column(label, width, path, "label")
     free = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
     if at_label is None:
@@ -93,6 +94,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 
 
 def _given_column(number: str | None, width: int, path: str, name: str) -> int | None:
+    """Return the index of the column that the user gave, from 1, as --`name`_column; None if none was given."""
     if number is None:
         return None
     if not number.isdecimal() or int(number) not in range(1, width + 1):
@@ -117,39 +119,36 @@ def _is_numbering(column: Sequence[str]) -> bool:
 
 
 def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
-    """Return the first column with a fifth or more of the distinct values that the most varied one has."""
-    texts = {
-        number: column for number, column in columns.items() if not all(map(str.isdecimal, column))
-    }  # not offsets
-    distinct = {number: len(set(column)) for number, column in texts.items()}
+    """Return the first column with over a fifth of the distinct values that the most varied one has; not offsets."""
+    distinct = {number: len(set(column)) for number, column in columns.items() if not all(map(str.isdecimal, column))}
     return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
 
 
 def _label_column(columns: Mapping[int, Sequence[str]], width: int, words_are_first: bool) -> int:
     """Return the column of entities, else of tags, of CoNLL-U's parts of speech, or the last one that varies."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
-    kinds = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
-    with_entities = [number for number in tagged if kinds[number]]
-    if with_entities:
-        return next(number for number in with_entities if kinds[number] & kinds[with_entities[-1]])
+    types = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
+    with_entities = [number for number in tagged if types[number]]
+    if with_entities:  # the last one, or the first that shares a type with it
+        return next(number for number in with_entities if types[number] & types[with_entities[-1]])
     if tagged:
         return tagged[-1]
     if width == _CONLL_U and _PARTS_OF_SPEECH in columns:
         return _PARTS_OF_SPEECH
     varied = [number for number, values in columns.items() if len(set(values)) > 1]
-    return [*columns, *varied[1 if words_are_first else 0 :]][-1]
+    return [*columns, *varied[1 if words_are_first else 0 :]][-1]  # without such a column the last one of all
 
 
 # ---- sentences
 
 
 def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterator[Row]:
-    """Yield a row of `tokens` and `tags` for each sentence; without labels of `tokens`."""
-    if layout.width > 2 or layout.word or layout.label != 1:
+    """Yield a row of `tokens` and, with a column of labels, `tags` for each sentence."""
+    if layout.width > 2 or layout.word or layout.label != 1:  # not simply a word and its label
         label = f", label: column {layout.label + 1}" if layout.label >= 0 else ", no labels"
         logger.info(f"{path}: word: column {layout.word + 1}{label}")
 
-    yield from join_words(_words(path, layout, encoding), path, layout.label >= 0)
+    yield from join_words(_words_of_file(path, layout, encoding), path, layout.label >= 0)
 
 
 def join_words(words: Iterable[Word | None], where: str, labelled: bool) -> Iterator[Row]:
@@ -163,9 +162,9 @@ def join_words(words: Iterable[Word | None], where: str, labelled: bool) -> Iter
             yield Row(values, where, sentence[0].line, sentence[0].document)
 
 
-def _words(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | None]:
-    """Yield the words of a file, and None where a sentence ends."""
-    documents, number_before = 0, 0
+def _words_of_file(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | None]:
+    """Yield the words of a file, and None where a sentence ends; without labels the last field is yielded as one."""
+    documents, previous_number = 0, 0
     begins = True  # a sentence; comments are before it
     for number, line in read_lines(path, encoding):
         fields = _fields(line, layout.tabs)
@@ -175,12 +174,12 @@ def _words(path: str, layout: Layout, encoding: str | None) -> Iterator[Word | N
             yield None
         elif not (begins and _is_comment(line, fields, layout)):
             _check_fields(layout, fields, path, number)
-            position = fields[layout.number] if layout.number >= 0 else ""
-            if _NO_WORD.fullmatch(position):
+            word_number = fields[layout.number] if layout.number >= 0 else ""
+            if _NO_WORD.fullmatch(word_number):
                 continue
-            if position and int(position) <= number_before:  # the numbering starts anew
+            if word_number and int(word_number) <= previous_number:  # a sentence without a blank line before it
                 yield None
-            number_before = int(position or 0)
+            previous_number = int(word_number or 0)
             begins = False
             yield Word(fields[layout.word], fields[layout.label], number, str(documents))
 
@@ -189,8 +188,8 @@ def _is_comment(line: str, fields: list[str], layout: Layout) -> bool:
     """Return whether a line before a sentence is a comment: `# text = …`, `#begin document`; `# O` is a word."""
     if line[:2] not in ("# ", "#\t"):
         return line.startswith(("#begin ", "#end "))
-    label = fields[layout.label] if len(fields) == layout.width else None
-    return label is None or (layout.label >= 0 and not is_tag(label) and label not in layout.values)
+    label = fields[layout.label] if len(fields) == layout.width else None  # the O of `# O`
+    return label is None or (layout.label >= 0 and not is_tag(label) and label not in layout.label_values)
 
 
 def _check_fields(layout: Layout, fields: list[str], path: str, line: int) -> None:

@@ -63,6 +63,7 @@ class TaskData:
 
 
 def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], labels: tuple[str, ...], **more):
+    """Return a task of GLUE, whose files have the columns of the Hub unless `more` says otherwise."""
     return TaskData("nyu-mll/glue", columns, labels, config, benchmark=benchmark, **{"file_columns": columns, **more})
 
 
@@ -147,8 +148,8 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     parts = {}
     for part, split in data.splits.items():
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
-        path = _existing(task_folder if task_folder.is_dir() else Path(folder), f"{stem}.tsv")
-        labelled = not part.startswith("test")
+        path = _task_file(task_folder if task_folder.is_dir() else Path(folder), f"{stem}.tsv")
+        labelled = not part.startswith("test")  # test files have no labels
 
         rows = _file_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
         if not rows:
@@ -165,8 +166,8 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     return parts
 
 
-def _existing(folder: Path, name: str) -> Path:
-    """Return the file of this name, or the compressed one."""
+def _task_file(folder: Path, name: str) -> Path:
+    """Return the file of this name, or the compressed one; an error where there is neither."""
     for suffix in (".xz", ".gz"):
         if (folder / f"{name}{suffix}").exists():
             name += suffix

@@ -100,8 +100,8 @@ class LabelledTexts:
             return self.texts
         return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
 
-    def class_names(self) -> list[Label]:
-        """Return (N,) the labels."""
+    def required_labels(self) -> list[Label]:
+        """Return (N,) the labels; an error where the rows have none."""
         if self.labels is None:
             remedy = "label the rows, or pass --label_column"
             raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
@@ -109,8 +109,8 @@ class LabelledTexts:
 
     def check_classes(self, may_be_numbers: bool) -> None:
         """Check that there are two or more classes, which are not measured numbers (unless `may_be_numbers`)."""
-        labels = {name for label in self.class_names() for name in names_of(label)}
-        if any(isinstance(label, tuple) for label in self.class_names()):
+        labels = {name for label in self.required_labels() for name in names_of(label)}
+        if any(isinstance(label, tuple) for label in self.required_labels()):  # several labels per row
             if not labels:
                 raise InputError("no row has a label", where=self.file(), remedy="check the column of the labels")
             return
@@ -119,22 +119,23 @@ class LabelledTexts:
         self._log_doubtful_classes(labels)
 
         numbers = [number for number in map(as_number, labels) if number is not None]
-        measured = len(numbers) > 0.9 * len(labels) and any(number != round(number) for number in numbers)
-        if not may_be_numbers and measured:
+        have_fractions = any(number != round(number) for number in numbers)
+        if not may_be_numbers and have_fractions and len(numbers) > 0.9 * len(labels):
             remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
     def _log_doubtful_classes(self, labels: set[str]) -> None:
-        similar: dict[str, str] = {}
-        for row, label in enumerate(self.class_names()):
-            other = similar.setdefault(label.casefold(), label)
+        """Log labels that differ only in case, that may stand for a missing one, or that are nearly all different."""
+        first_spelling: dict[str, str] = {}
+        for row, label in enumerate(self.required_labels()):
+            other = first_spelling.setdefault(label.casefold(), label)
             if label != other:
                 place = ":".join(map(str, filter(None, self.places[row])))
                 logger.info(f"! {place}: label {label!r} is another class than {other!r}; make them equal in the file")
                 break
 
         for name in filter(lambda name: name.casefold() in _MISSING, labels):
-            count = self.class_names().count(name)
+            count = self.required_labels().count(name)
             logger.info(f"! {count:,} rows have the label {name!r}: remove them if it says none")
         if len(self) >= _MOST_COUNTED and len(labels) > len(self) / 2:
             logger.info(f"! {len(labels):,} classes of {len(self):,} rows: is {self.columns.label!r} the label?")
@@ -149,10 +150,10 @@ class LabelledTexts:
 
     def numbers(self) -> np.ndarray:
         """Return (N,) the labels of a regression, in float64."""
-        numbers = [as_number(label) for label in self.class_names()]
+        numbers = [as_number(label) for label in self.required_labels()]
         if None in numbers:
             row = numbers.index(None)
-            what = f"label {self.class_names()[row]!r} is not a number"
+            what = f"label {self.required_labels()[row]!r} is not a number"
             where, line = self.places[row]
             remedy = f"fix it; a training on class names is --problem_type {CLASSES}"
             raise InputError(what, where=where, line=line, remedy=remedy)
@@ -161,9 +162,9 @@ class LabelledTexts:
 
     def _check_decimal_marks(self) -> None:
         """Check that a comma or point is a decimal mark in all labels: 1,234 and 1.5 cannot both be."""
-        commas = [label for label in self.class_names() if "," in str(label)]
-        with_point = [str(label) for label in self.class_names() if "." in str(label)]
-        points = [label for label in with_point if _THOUSANDS.fullmatch(label.replace(".", ","))]
+        labels = list(map(str, self.required_labels()))
+        commas = [label for label in labels if "," in label]
+        points = [label for label in labels if "." in label and _THOUSANDS.fullmatch(label.replace(".", ","))]
         if commas and all(map(_THOUSANDS.fullmatch, commas)):
             what = f"label {commas[0]!r} has a decimal comma, or one of thousands"
             raise InputError(what, where=self.file(), remedy=f"write {commas[0].replace(',', '')} or a decimal point")
@@ -179,12 +180,12 @@ class LabelledTexts:
         if not names:
             return self.numbers()
         ids = {name: number for number, name in enumerate(names)}
-        if any(isinstance(label, tuple) for label in self.class_names()):
+        if any(isinstance(label, tuple) for label in self.required_labels()):
             targets = np.zeros((len(self), len(names)), np.float32)
-            for row, label in enumerate(self.class_names()):
+            for row, label in enumerate(self.required_labels()):
                 targets[row, [ids[name] for name in label]] = 1
             return targets
-        return np.array([ids[label] for label in self.class_names()])
+        return np.array([ids[label] for label in self.required_labels()])
 
     def file(self) -> str:
         """Return the first source file, for error messages."""
@@ -195,8 +196,7 @@ class LabelledTexts:
 
         text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
         """
-        rows = f"{len(self):,} rows"
-        parts = [", ".join(filter(None, [str(self.columns), rows]))]
+        parts = [", ".join(filter(None, [str(self.columns), f"{len(self):,} rows"]))]
         if self.labels is None:
             parts.append("no labels")
         elif problem_type == REGRESSION:
@@ -252,7 +252,7 @@ def file_texts(
 
     Args:
         whole: a plain text is one row, as each file of a folder is.
-        separator, columns: of a table, see `read_rows`.
+        separator, columns: of a table, see `read_rows`; a tab in the first line makes a text one, too.
     """
     if Path(path).is_dir():
         yield from _folder_rows(Path(path), encoding)
@@ -301,12 +301,13 @@ def labelled_rows(
 
     A row has several labels where its cell is a list, `separator` is given, or each label has a column of its own.
     """
-    if labels_are != "ignored":
+    are_read = labels_are != "ignored"
+    if are_read:
         rows = _without_files_beside(rows)
+    # A column `answer` that the user did not name holds Prodigy's decision on each row
     if labels_are == "needed" and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
-    are_read = labels_are != "ignored"
     labels = _labels_of_rows(rows, columns, labels_are == "optional", separator, problem_type) if are_read else None
     return LabelledTexts(
         texts=_texts(rows, str(columns.text)),
@@ -338,12 +339,12 @@ def _labels_of_rows(
     if optional and not any(labels):
         return None
     if "" in labels:
-        raise _missing_labels(rows, labels, columns.label)
+        raise _missing_labels_error(rows, labels, columns.label)
     return labels
 
 
 def _without_files_beside(rows: list[Row]) -> list[Row]:
-    """Return rows without the files beside the folders of the classes, such as a README."""
+    """Return the rows of a folder without files beside the folders of the classes, such as a README."""
     in_folders = [row for row in rows if row.values.keys() == {"file", "text", "label"}]
     beside = [row for row in rows if row.values.keys() == {"file", "text"}]
     if not in_folders or not beside:
@@ -352,7 +353,7 @@ def _without_files_beside(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.values.keys() != {"file", "text"}]
 
 
-def _missing_labels(rows: list[Row], labels: list[Label], column: str) -> InputError:
+def _missing_labels_error(rows: list[Row], labels: list[Label], column: str) -> InputError:
     missing = [row for row, label in zip(rows, labels, strict=True) if not label]
     lines = shorten_list([f"line {row.line}" for row in missing if row.line])
     what = f"{len(missing):,} of {len(rows):,} rows have no {column!r}: {lines}"
@@ -402,10 +403,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
 
 
 def _label_name(row: Row, column: str) -> str:
-    """Return the name of a row's label on one line, as cards and predictions need it.
-
-    "1" for 1, 1.0 and " 1"; "a b" for "a\\n\\n b"; "" for null, NaN and blanks.
-    """
+    """Return the name of a row's label on one line, as cards and predictions need it; "" for none."""
     value = row.values.get(column)
     if isinstance(value, list | dict):
         remedy = "give each row one label, or every row a list of labels"
@@ -414,6 +412,7 @@ def _label_name(row: Row, column: str) -> str:
 
 
 def _one_line(value: Any) -> str:
+    """Return a value on one line: "1" for 1, 1.0 and " 1"; "a b" for "a\\n\\n b"; "" for null, NaN and blanks."""
     if value is None or value != value:  # NaN is not equal to itself
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -428,7 +427,7 @@ def _several_labels(row: Row, column: str, separator: str | None) -> tuple[str, 
     if parts is None:
         if isinstance(value, dict):
             raise row.error(f"{column!r} is not a list of labels", "give each row a list, or pass --label_separator")
-        parts = [] if value is None else str(value).split(separator) if separator else [value]
+        parts = str(value).split(separator) if separator and value is not None else [value]
     return tuple(dict.fromkeys(filter(None, map(_one_line, parts))))
 
 
@@ -440,9 +439,10 @@ def _multi_hot_labels(cells: list[list | None]) -> list[tuple[str, ...]] | None:
 
     [[0, 1, 1], [1, 0, 0]] → [("1", "2"), ("0",)]
     """
-    if None in cells or len({len(cell or ()) for cell in cells}) != 1 or len(cells[0] or ()) < 2:
+    vectors = [cell for cell in cells if cell is not None]
+    if len(vectors) < len(cells) or len(set(map(len, vectors))) != 1 or len(vectors[0]) < 2:
         return None
-    flags = [[_FLAGS.get(_one_line(value).lower()) for value in cell or ()] for cell in cells]
+    flags = [[_FLAGS.get(_one_line(value).lower()) for value in vector] for vector in vectors]
     if any(flag is None for row in flags for flag in row):
         return None
     return [tuple(str(number) for number, flag in enumerate(row) if flag) for row in flags]

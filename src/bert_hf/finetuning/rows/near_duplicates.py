@@ -62,11 +62,11 @@ def _similar_texts(signatures: np.ndarray) -> np.ndarray:
     """Return (texts,) the number of each text's connected component, by signatures (texts, values) of 16 bits."""
     linked = np.arange(len(signatures))
     for band in range(_BANDS):
-        # Sorted by the three values of the band, then by one of the next: 16 bits each, the first the highest
+        # The key of a text: the three values of the band, then one of the next, of 16 bits each, the first the highest
         columns = np.arange(band * _VALUES, (band + 1) * _VALUES + 1) % signatures.shape[1]
         keys = np.ascontiguousarray(signatures[:, columns[::-1]], "<u2").view("<u8")[:, 0]
         order = np.argsort(keys, kind="stable")
-        buckets = keys[order] >> np.uint64(16)
+        buckets = keys[order] >> np.uint64(16)  # only the band: texts that agree in it are neighbours
 
         for distance in range(1, min(_NEIGHBOURS + 1, len(order))):
             places = np.flatnonzero(buckets[distance:] == buckets[:-distance])
@@ -77,7 +77,7 @@ def _similar_texts(signatures: np.ndarray) -> np.ndarray:
 
 
 def _are_similar(signatures: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return (pairs,) whether enough values of both signatures are equal; `pairs` holds (2, pairs) rows."""
+    """Return (pairs,) whether the texts of a pair are similar; `pairs` (2, pairs): their rows in `signatures`."""
     blocks = np.array_split(pairs, 1 + pairs.shape[1] // _COMPARED, axis=1)
     return np.concatenate([(signatures[one] == signatures[other]).mean(axis=1) >= _SIMILAR for one, other in blocks])
 
@@ -97,8 +97,7 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
 
     # Each row is linked to the first row of its group and of its unit
-    rows = np.arange(len(groups))
-    linked = rows
+    linked = rows = np.arange(len(groups))
     for own in (groups, numbers):
         linked = _joined(linked, np.stack([rows, first_of_equal(own)]))
     linked = np.unique(linked, return_inverse=True)[1]

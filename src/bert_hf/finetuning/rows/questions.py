@@ -38,7 +38,7 @@ class Question:
 
 def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
-    is_json = kind_of(path) in (".json", ".jsonl") and encoding is None
+    is_json = kind_of(path) in (".json", ".jsonl") and encoding is None  # `json_rows` reads UTF-8
     yield from json_rows(path) if is_json else read_rows(path, encoding, separator=separator)
 
 
@@ -79,12 +79,12 @@ def questions_of_rows(
             that is not in its context (or more than once, but not at `answer_start`).
     """
     questions: list[Question] = []
-    names: set[str] = set()
+    ids: set[str] = set()
     for row in rows:
         question = _question(row, answers_are)
-        if question.id in names and answers_are != "ignored":
+        if question.id in ids and answers_are != "ignored":
             raise row.error(f"question {question.id} has a duplicate id", "give each question its own id")
-        names.add(question.id)
+        ids.add(question.id)
         questions.append(question)
     if answers_are == "ignored" or (answers_are == "optional" and not any(each.answers for each in questions)):
         questions = [replace(question, answers=None) for question in questions]
@@ -95,9 +95,9 @@ def _question(row: Row, answers_are: str) -> Question:
     """Return the question of a row, checked; see `questions_of_rows`."""
     values = row.values
     texts = [values.get("question"), values.get("context")]
-    name = values.get("id", row.line if answers_are == "ignored" else None)
-    has_name = isinstance(name, str | int) or answers_are == "ignored"
-    if not has_name or not all(isinstance(text, str) for text in texts):
+    question_id = values.get("id", row.line if answers_are == "ignored" else None)
+    has_id = isinstance(question_id, str | int) or answers_are == "ignored"
+    if not has_id or not all(isinstance(text, str) for text in texts):
         raise row.error(f"question {values.get('id')}: id, question or context is missing", _SHAPE)
     question, context = map(str, texts)
 
@@ -105,7 +105,7 @@ def _question(row: Row, answers_are: str) -> Question:
     pairs = answers_with_starts(row) if reads_answers else []
     answers = tuple(_located(text, start, context, row) for text, start in pairs)
     title = str(values.get("title") or "")
-    return Question(str(name), question, context, answers, title, row.where, row.line)
+    return Question(str(question_id), question, context, answers, title, row.where, row.line)
 
 
 def answers_with_starts(row: Row) -> list[tuple[str, int | None]]:

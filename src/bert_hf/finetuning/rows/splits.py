@@ -43,7 +43,7 @@ def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
     Of several labels per row: the one that the fewest rows have. Of a regression: its quantile bin, of at most ten, of
     20 rows or more; equal numbers share a bin.
     """
-    labels = rows.class_names()
+    labels = rows.required_labels()
     counts = Counter(name for label in labels for name in names_of(label))
     rarest = [min(names_of(label), key=lambda name: (counts[name], name), default="") for label in labels]
     values = np.array(rarest)
@@ -67,12 +67,12 @@ def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
         strata: (N,) class numbers 0, 1, ….
         parts: that will have rows of every class: 3 where the rest will be split again.
     """
-    # As some of several equal folds: 10 % are one of ten, 15 % three of twenty
+    # The rows held out are some of several equal folds: 10 % are one of ten, 15 % three of twenty
     share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
     if percentage < 100 / _MAX_FOLDS:
         share = Fraction(1, round(100 / percentage))
-    most = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # folds that can be made
-    count = min(share.denominator, most)
+    most_folds = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # that can be made
+    count = min(share.denominator, most_folds)
     if count < 2:
         return np.zeros(len(groups), bool)
 
@@ -91,13 +91,13 @@ def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
 
 
 def _assign_folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
-    """Return (N,) the fold of each row, by StratifiedGroupKFold over `_bundles`; callers handle rare classes."""
+    """Return (N,) the fold of each row, by StratifiedGroupKFold over `_bundles`."""
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     bundles = _bundles(groups, strata, state)
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
     fold_of_row = np.zeros(len(groups), np.int64)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # callers handle rare classes
         for fold, (_, rows) in enumerate(splitter.split(strata, strata, bundles)):
             fold_of_row[rows] = fold
     return fold_of_row
@@ -117,19 +117,19 @@ def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomStat
     return bundles
 
 
-def _balance_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
-    """Return `held` with every class of `parts` groups or more on both sides, and no row of a rarer class held out."""
-    held = held.copy()
+def _balance_rare_classes(held_out: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
+    """Return `held_out` with each class of `parts` groups or more on both sides, a rarer class not held out at all."""
+    held_out = held_out.copy()
     sizes = np.bincount(groups)
     for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
         class_groups = np.unique(groups[strata == stratum])
-        sides = held[strata == stratum]
+        sides = held_out[strata == stratum]
         smallest = class_groups[sizes[class_groups].argmin()]
         if len(class_groups) < parts:
-            held[np.isin(groups, class_groups)] = False
-        elif not sides.any() or sides.all():
-            held[groups == smallest] = not sides.any()
-    return held
+            held_out[np.isin(groups, class_groups)] = False
+        elif not sides.any() or sides.all():  # the class is on one side: its smallest group changes sides
+            held_out[groups == smallest] = not sides.any()
+    return held_out
 
 
 # ---- parts
@@ -158,14 +158,15 @@ def split_rows(
     left = 100.0
     for number, (name, percentage) in enumerate(percentages.items()):
         strata = strata_of(rows)
-        held = hold_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
-        if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
+        remaining = len(percentages) - number + 1  # parts: this one, those after it, and `train`
+        held_out = hold_out(groups, percentage * 100 / left, seed, strata, remaining)
+        if len(np.unique(strata[held_out])) < min(2, strata.max(initial=0) + 1):
             what = f"too few rows differ in their words to hold out {percentage:.3g} %"
             raise InputError(what, where=where, remedy="give more rows, or --validation_file and --test_file")
 
-        parts[name] = take(rows, np.flatnonzero(held))
-        rows = take(rows, np.flatnonzero(~held))
-        groups = np.unique(groups[~held], return_inverse=True)[1]
+        parts[name] = take(rows, np.flatnonzero(held_out))
+        rows = take(rows, np.flatnonzero(~held_out))
+        groups = np.unique(groups[~held_out], return_inverse=True)[1]
         left -= percentage
     return {"train": rows, **{name: parts[name] for name in reversed(percentages)}}
 
@@ -181,17 +182,17 @@ def cross_validation_folds(
     for stratum in range(strata.max(initial=0) + 1):
         in_class = strata == stratum
         if (different := len(np.unique(groups[in_class]))) < count:
-            label = "the file" if regression else f"label {rows.class_names()[int(in_class.argmax())]!r}"
+            label = "the file" if regression else f"label {rows.required_labels()[int(in_class.argmax())]!r}"
             what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
             raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
 
     fold_of_row = _assign_folds(groups, strata, count, seed)
-    share = validation_percentage / (1 - 1 / count)
+    percentage = validation_percentage / (1 - 1 / count)  # of the rows beside the test rows
     made = []
     for fold in range(count):
         rest, test = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
         own_groups = np.unique(groups[rest], return_inverse=True)[1]
-        validation = hold_out(own_groups, share, seed + fold, strata[rest])
+        validation = hold_out(own_groups, percentage, seed + fold, strata[rest])
         parts = {"train": rest[~validation], "validation": rest[validation], "test": test}
         made.append({name: rows.take(numbers) for name, numbers in parts.items()})
     return made
@@ -232,7 +233,7 @@ def write_folds(
     output_dir: str | None, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
     """Write all files, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
-    folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)
+    folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)  # removes nothing yet
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)  # again: another process may have written before
@@ -244,16 +245,16 @@ def write_folds(
         fold = folder / f"fold-{number}"
         fold.mkdir()
         for name, rows in parts.items():
-            lines = [_line(rows, row, split_args.problem_type == REGRESSION) for row in range(len(rows))]
+            lines = [_json_line(rows, row, split_args.problem_type == REGRESSION) for row in range(len(rows))]
             (fold / f"{name}.jsonl").write_bytes(b"".join(lines))
     (folder / LOCK).unlink()
     release_lock()
 
 
-def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
+def _json_line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     row: dict = {"text": rows.texts[number]}
     if rows.pairs is not None:
         row["text_pair"] = rows.pairs[number]
-    label = rows.class_names()[number]
+    label = rows.required_labels()[number]
     row["label"] = as_number(label) if regression else label
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()

@@ -39,7 +39,7 @@ class TaggedSentences:
     words: list[list[str]] = field(default_factory=list)
     tags: list[list[str]] | None = field(default_factory=list)  # None: the sentences have no labels
     documents: list[int] = field(default_factory=list)  # numbers; sentences of a document follow each other
-    # File (or Hub dataset) and line of each sentence, and whether each word has a line of its own
+    # File (or Hub dataset) and first line of each sentence, and whether each of its words has a line of its own
     places: list[tuple[str, int | None, bool]] = field(default_factory=list)
     # Begin and end of each word in characters, if the sentence was read as a text; else []
     spans: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -70,8 +70,8 @@ class TaggedSentences:
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
         """Return file and line of a word, for an error line; the line is None where it is not known."""
-        where, line, by_word = self.places[sentence]
-        return where, line + word if by_word and line is not None else line
+        where, line, word_per_line = self.places[sentence]
+        return where, line + word if word_per_line and line is not None else line
 
 
 # ---- files
@@ -103,8 +103,8 @@ def read_tagged_file(
     layout = find_layout(path, encoding, word_column, label_column)
     if layout is None:
         return
-    known = len(layout.values & set(labels))
-    has_known_labels = known > 0 and 2 * known >= len(layout.values)
+    known = len(layout.label_values & set(labels))
+    has_known_labels = known > 0 and 2 * known >= len(layout.label_values)
     if not labels or kind in _CONLL or has_known_labels:
         yield from read_conll(path, layout, encoding)
     elif _has_word_per_line(path, encoding, layout) or (layout.number >= 0 and kind != ".tsv"):
@@ -123,20 +123,20 @@ def _has_header(path: str, encoding: str | None) -> bool:
 
 
 def _has_word_per_line(path: str, encoding: str | None, layout: Layout) -> bool:
-    """Return whether the first lines are single words, and sentences of two or more of them end with a blank line.
+    """Return whether the first lines are single words, and sentences of two or more end with a blank line or ".".
 
     With tabs, each line is a word and what is noted on it.
     """
     head = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
-    first = [line.split("\t" if layout.tabs and line.strip() else None) for line in head]
-    words = [fields[layout.word].split() for fields in first if fields and len(fields) == layout.width]
-    blank = first.index([]) if [] in first else 0
-    are_words = len(words) == len(first) - first.count([]) and all(len(word) == 1 for word in words)
-    return are_words and (layout.tabs or layout.width == 1) and (blank > 1 or ["."] in words)
+    rows = [line.split("\t" if layout.tabs and line.strip() else None) for line in head]  # [] for a blank line
+    words = [fields[layout.word].split() for fields in rows if fields and len(fields) == layout.width]
+    first_blank = rows.index([]) if [] in rows else 0
+    are_words = len(words) == len(rows) - rows.count([]) and all(len(word) == 1 for word in words)
+    return are_words and (layout.tabs or layout.width == 1) and (first_blank > 1 or ["."] in words)
 
 
 def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_column: str | None) -> Iterator[Row]:
-    """Yield the rows of a table; if each is a word, a row of `tokens` and `tags` for each sentence.
+    """Yield the rows of a table; if each is a word, as the first one is, a row of `tokens` and `tags` per sentence.
 
     A sentence begins where the number or the name of the sentence changes (an empty cell repeats the last one), and
     after an empty line or an empty word.
@@ -145,10 +145,10 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     if first is None:
         return
     rows = itertools.chain([first], rows)
-    label = label_column or _usual(first, TAG_COLUMNS)
+    label = label_column or _usual_column(first, TAG_COLUMNS)
     has_label = isinstance(first.values.get(label), str) and list_cell(first.values[label]) is None
-    sentence, document = _usual(first, SENTENCE_COLUMNS), _usual(first, DOCUMENT_COLUMNS)
-    word = word_column or _usual(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
+    sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
+    word = word_column or _usual_column(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
     cell = first.values.get(word)
     if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label):
         yield from rows
@@ -159,15 +159,15 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
 
 
 def _words_of_table(rows: Iterable[Row], word: str, label: str, sentence: str, document: str) -> Iterator[Word | None]:
-    """Yield the words of a table, given its columns, and None where a sentence ends."""
-    name, line = None, None  # of the sentence and the row before
+    """Yield the words of a table and None where a sentence ends; the columns are by name, "" where there is none."""
+    name, line = None, None  # of the sentence and of the row before
     for row in rows:
         values = row.values
-        own = values.get(sentence) or name
+        previous_name, name = name, values.get(sentence) or name
         is_gap = not sentence and (not values.get(word) or row.line != (line or 0) + 1)
-        if own != name or is_gap:
+        if name != previous_name or is_gap:
             yield None
-        name, line = own, row.line
+        line = row.line
         if values.get(word):
             yield Word(str(values[word]), str(values.get(label) or ""), line, str(values.get(document, 0)))
 
@@ -196,20 +196,19 @@ def tagged_sentences(
     sentences = TaggedSentences(tags=[] if labelled else None)
     rows = without_rejected(list(rows)) if labelled else rows
     word_column, tag_column = _word_and_tag_column(rows[0], labelled, text_column, label_column)
-    document_column = _usual(rows[0], DOCUMENT_COLUMNS)
+    document_column = _usual_column(rows[0], DOCUMENT_COLUMNS)
 
-    numbers = itertools.count()
-    document, previous = next(numbers), None
-    spaced = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
+    document, previous = 0, None
+    has_spaces = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
-        present = row.where, row.document, row.values.get(document_column)
-        if previous is not None and present != previous:
-            document = next(numbers)
-        previous = present
+        current = row.where, row.document, row.values.get(document_column)
+        if previous is not None and current != previous:
+            document += 1
+        previous = current
 
-        row = _split_cells(row, word_column, tag_column) if spaced else row
+        row = _split_cells(row, word_column, tag_column) if has_spaces else row
         words, spans = _words(row, word_column, split)
         tags = _tags(row, tag_column, words, spans, doubtful) if labelled else []
         empty += not words
@@ -238,8 +237,8 @@ def _word_and_tag_column(
     """Return the columns of words (or a text) and of tags, by the first row; only labelled rows need tags."""
     if row.document is not None:  # the columns of the file were chosen where it was read
         text_column = label_column = None
-    word_column = text_column or _usual(_without_objects(row), (*WORD_COLUMNS, *TEXT_COLUMNS))
-    tag_column = label_column or _usual(row, TAG_COLUMNS)
+    word_column = text_column or _usual_column(_without_objects(row), (*WORD_COLUMNS, *TEXT_COLUMNS))
+    tag_column = label_column or _usual_column(row, TAG_COLUMNS)
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in row.values and (labelled or (name and option == "text")):
             if len(row.values) == 1:
@@ -263,7 +262,7 @@ def _check_tags(sentences: TaggedSentences) -> None:
     values = {tag for tags in sentences.tags or () for tag in tags}
     prefixed = any(is_tag(value) for value in values - {OUTSIDE})
     words = sum(map(len, sentences.words))
-    # More are words or numbers of another column
+    # So many different values are words or numbers, from another column
     if not prefixed and len(values) > max(_MOST_LABELS, words / 3):
         what = f"{len(values):,} different labels of {words:,} words"
         raise InputError(what, where=sentences.places[0][0], remedy="check the file, or pass --label_column")
@@ -275,7 +274,7 @@ def _check_tags(sentences: TaggedSentences) -> None:
                 raise InputError(what, where=where, line=line, remedy=_REMEDY)
 
 
-def _usual(row: Row, names: tuple[str, ...]) -> str:
+def _usual_column(row: Row, names: tuple[str, ...]) -> str:
     """Return the column that has the first of these names, whatever its case; "" where none has one."""
     by_name = {column.strip().lower(): column for column in reversed(row.values)}
     return next((by_name[name] for name in names if name in by_name), "")
@@ -289,18 +288,18 @@ def _without_objects(row: Row) -> Row:
 
 
 def _split_cells(row: Row, *columns: str) -> Row:
-    """Return a row with lists in place of words and labels that are texts with spaces, of as many parts."""
+    """Return a row with these columns split at spaces, if all of them are texts of as many parts: words and labels."""
     cells = [row.values.get(column) for column in columns]
-    texts = [cell.split() for cell in cells if isinstance(cell, str) and list_cell(cell) is None]
-    if len(texts) < len(columns) or len(set(map(len, texts))) > 1:
+    parts = [cell.split() for cell in cells if isinstance(cell, str) and list_cell(cell) is None]
+    if len(parts) < len(columns) or len(set(map(len, parts))) > 1:
         return row
-    return row._replace(values={**row.values, **dict(zip(columns, texts, strict=True))})
+    return row._replace(values={**row.values, **dict(zip(columns, parts, strict=True))})
 
 
 def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the words of a row, and the begin and end of each where they are cut out of a text, else []."""
     value = row.values.get(column)
-    is_line = row.values.keys() == {"text"} and isinstance(value, str)  # of a text, such as "[12]"
+    is_line = row.values.keys() == {"text"} and isinstance(value, str)  # "[12]" there is a text, not a list
     words = None if is_line else list_cell(value)
     if words is None and isinstance(value, str):
         return split(text_of(row, column) or "")
@@ -310,7 +309,7 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
 
 
 def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]], doubtful: Counter[str]) -> list[str]:
-    """Return the names of the tags of a row; its words have `places` if they were cut out of a text."""
+    """Return the tags of a row; words that were cut out of a text have `places`, and may be tagged by its entities."""
     cell = row.values.get(column)
     tags = list_cell(cell) or []
     if not tags and isinstance(cell, str) and list_cell(cell) is None:

@@ -129,7 +129,7 @@ class ClassificationTask(Task):
 
         The rarer of two classes is the positive one, by all rows: a study's subsets of the training rows would differ.
         """
-        names = {name for label in parts["train"].class_names() for name in names_of(label)}
+        names = {name for label in parts["train"].required_labels() for name in names_of(label)}
         if self.head.several_labels:
             label_columns = self.head.columns_read.labels if self.head.columns_read else ()
             return label_columns or tuple(sorted(names))
