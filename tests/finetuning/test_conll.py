@@ -151,6 +151,7 @@ WORDS = "EU,NNP,B-ORG rejects,VBZ,O German,JJ,B-MISC call,NN,O".split()
         "sentence_id,words,pos,labels\n" + "".join(f"0,{word}\n" for word in WORDS) + "1,Peter,NNP,B-PER\n",
         "token,pos,label\n" + "\n".join(WORDS) + "\n\nPeter,NNP,B-PER\n",
         "token,pos,label\n" + "\n".join(WORDS) + "\n,,\nPeter,NNP,B-PER\n",
+        ",token,pos,label\n" + "".join(f"{i},{word}\n" for i, word in enumerate(WORDS)) + "\n4,Peter,NNP,B-PER\n",
     ],
 )
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

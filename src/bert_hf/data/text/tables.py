@@ -54,6 +54,10 @@ class Row(NamedTuple):
     line: int | None = None  # in a Parquet file its number; None in a Hub dataset and in a JSON array
     document: str | None = None  # name of its document within the file, for a sentence of a CoNLL file
 
+    def get(self, column: str | None) -> Any:
+        """Return the cell of a column; None if there is none. The index that pandas writes is in a column ""."""
+        return None if column is None else self.values.get(column)
+
     def error(self, what: str, remedy: str) -> InputError:
         """Return an error about this row."""
         return InputError(what, where=self.where, line=self.line, remedy=remedy)

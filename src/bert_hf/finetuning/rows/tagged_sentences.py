@@ -146,10 +146,10 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
         return
     rows = itertools.chain([first], rows)
     label = label_column or _usual_column(first, TAG_COLUMNS)
-    has_label = isinstance(first.values.get(label), str) and list_cell(first.values[label]) is None
+    has_label = isinstance(first.get(label), str) and list_cell(first.get(label)) is None
     sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
     word = word_column or _usual_column(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
-    cell = first.values.get(word)
+    cell = first.get(word)
     if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label):
         yield from rows
         return
@@ -158,18 +158,19 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     yield from join_words(words, first.where, labelled=bool(label))
 
 
-def _words_of_table(rows: Iterable[Row], word: str, label: str, sentence: str, document: str) -> Iterator[Word | None]:
-    """Yield the words of a table and None where a sentence ends; the columns are by name, "" where there is none."""
+def _words_of_table(
+    rows: Iterable[Row], word: str | None, label: str | None, sentence: str | None, document: str | None
+) -> Iterator[Word | None]:
+    """Yield the words of a table and None where a sentence ends; the columns are by name, None where there is none."""
     name, line = None, None  # of the sentence and of the row before
     for row in rows:
-        values = row.values
-        previous_name, name = name, values.get(sentence) or name
-        is_gap = not sentence and (not values.get(word) or row.line != (line or 0) + 1)
+        previous_name, name = name, row.get(sentence) or name
+        is_gap = not sentence and (not row.get(word) or row.line != (line or 0) + 1)
         if name != previous_name or is_gap:
             yield None
         line = row.line
-        if values.get(word):
-            yield Word(str(values[word]), str(values.get(label) or ""), line, str(values.get(document, 0)))
+        if row.get(word):
+            yield Word(str(row.get(word)), str(row.get(label) or ""), line, str(row.get(document)))
 
 
 # ---- rows
@@ -203,7 +204,7 @@ def tagged_sentences(
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
-        current = row.where, row.document, row.values.get(document_column)
+        current = row.where, row.document, row.get(document_column)
         if previous is not None and current != previous:
             document += 1
         previous = current
@@ -246,7 +247,7 @@ def _word_and_tag_column(
             near = did_you_mean(name or usual[0], row.values)
             remedy = f"{near}pass --{option}_column, one of: {', '.join(row.values)}"
             raise row.header_error(f"no column {name or usual[0]!r}", remedy)
-    return word_column or choose_column(row), tag_column
+    return word_column or choose_column(row), tag_column or ""
 
 
 def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
@@ -274,10 +275,10 @@ def _check_tags(sentences: TaggedSentences) -> None:
                 raise InputError(what, where=where, line=line, remedy=_REMEDY)
 
 
-def _usual_column(row: Row, names: tuple[str, ...]) -> str:
-    """Return the column that has the first of these names, whatever its case; "" where none has one."""
+def _usual_column(row: Row, names: tuple[str, ...]) -> str | None:
+    """Return the column that has the first of these names, whatever its case; None where none has one."""
     by_name = {column.strip().lower(): column for column in reversed(row.values)}
-    return next((by_name[name] for name in names if name in by_name), "")
+    return next((by_name[name] for name in names if name in by_name), None)
 
 
 def _without_objects(row: Row) -> Row:
