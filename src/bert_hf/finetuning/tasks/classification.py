@@ -94,7 +94,7 @@ class ClassificationTask(Task):
         if known is None or task_args.train_file:
             return super().read()
         if task_args.data_dir is not None:
-            head.columns_read = Columns(*known.columns)  # predictions ask for these
+            head.columns_read = Columns(*known.columns)  # recorded, for rows to predict
             head.text_columns = tuple(filter(None, known.columns[:2]))
             parts = read_task_folder(str(task_args.task), task_args.data_dir)
             return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}

@@ -306,7 +306,7 @@ def task_of_rows(
     for option in options or {}:
         check_known(option, known_options, f"the head {name!r} has no option {option!r}", "FineTuner")
 
-    where, config = model, None
+    where, config = model, None  # of a folder or Hub id the task reads the configuration
     if not isinstance(model, str | Path):
         network: Any = model
         where, config = network.name_or_path, copy.copy(network.config)
