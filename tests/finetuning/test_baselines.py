@@ -74,7 +74,7 @@ def test_features_of_a_pair():
 def test_the_svm_is_that_of_scikit_learn(classes):
     train, test = made_rows(200, classes), made_rows(40, classes, seed=1)
     fitted = Baselines(train, made_head(*(f"name{number}" for number in range(classes))))
-    for kind, options in module._VECTORS.items():
+    for kind, options in module._TFIDF_OPTIONS.items():
         vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
         vectors = vectorizer.fit_transform(train.texts)
         chosen = fitted.models[kind][1].C

@@ -13,29 +13,29 @@ _LEAST_ERRORS = 4.0  # and in standard errors of the mean
 
 
 def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[float, float]]:
-    """Return the mean and standard deviation of each measure over features."""
-    measured = _measures(features, tokenizer)
-    return {name: (round(float(own.mean()), 4), round(float(own.std()), 4)) for name, own in measured.items()}
+    """Return (mean, standard deviation) of `tokens` and of `share of unknown words` over the training features."""
+    measures = _measures(features, tokenizer)
+    return {name: (round(float(each.mean()), 4), round(float(each.std()), 4)) for name, each in measures.items()}
 
 
 def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]) -> str:
-    """Return a line on the measures whose mean differs from the training rows'; "" if there is none.
+    """Return a line on the means that differ from those of the training rows (`typical_values`); "" if none does.
 
     Example: `! the rows differ from the training rows: tokens 96.2 (training: 21.4)`.
     """
     differences = []
     for name, values in _measures(features, tokenizer).items():
         mean, deviation = typical[name]
-        least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)
+        least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)  # both a clear and a large effect
         if abs(values.mean() - mean) > least + 1e-3:  # more than recorded values are rounded
             differences.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
     return f"! the rows differ from the training rows: {', '.join(differences)}" if differences else ""
 
 
 def _measures(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
-    """Return (F,) the tokens of each feature, and the share of them that are not whole words of the vocabulary."""
-    parts = np.zeros(id_count(tokenizer), bool)
+    """Return (F,) numbers of tokens, and (F,) shares of [UNK] and of pieces that continue a word, of each feature."""
+    is_unknown = np.zeros(id_count(tokenizer), bool)  # by token id
     for token, number in tokenizer.get_vocab().items():
-        parts[number] = token.startswith("##") or token == tokenizer.unk_token
-    unknown = [parts[ids].mean() for ids in features["input_ids"]]
-    return {"tokens": np.array(features["length"], np.float64), "share of unknown words": np.array(unknown)}
+        is_unknown[number] = token.startswith("##") or token == tokenizer.unk_token
+    shares = [is_unknown[ids].mean() for ids in features["input_ids"]]
+    return {"tokens": np.array(features["length"], np.float64), "share of unknown words": np.array(shares)}

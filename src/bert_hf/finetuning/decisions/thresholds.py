@@ -19,7 +19,7 @@ from bert_hf.finetuning.metrics.classification import positive_scores, predicted
 
 _FOLDS = 10
 _FEW_ROWS = 50  # below this a temperature would be decided by a handful of rows
-_LIMITS = 0.5, 10.0  # without errors on the validation rows, the best temperature would be 0
+_TEMPERATURES = 0.5, 10.0  # the limits: without errors on the validation rows, the best would be 0
 OPTIONS = ("max_false_positive_rate", "best_f1_threshold")
 
 
@@ -31,16 +31,20 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     fold_of_row = np.random.default_rng(0).permutation(len(targets)) % _FOLDS
     gained = 0.0
     for fold in range(_FOLDS):
-        fitted, held = fold_of_row != fold, fold_of_row == fold
+        fitted, left_out = fold_of_row != fold, fold_of_row == fold
         temperature = _best_temperature(logits[fitted], targets[fitted])
-        gained += (_losses(logits[held], targets[held]) - _losses(logits[held] / temperature, targets[held])).sum()
+        losses = _losses(logits[left_out], targets[left_out])
+        gained += (losses - _losses(logits[left_out] / temperature, targets[left_out])).sum()
     return _best_temperature(logits, targets) if gained > 0 else 1.0
 
 
 def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    result: Any = minimize_scalar(
-        lambda exponent: _losses(logits / np.exp(exponent), targets).mean(), bounds=np.log(_LIMITS), method="bounded"
-    )
+    """Return the temperature of the lowest log loss, searched by its logarithm."""
+
+    def mean_loss(exponent: float) -> float:
+        return _losses(logits / np.exp(exponent), targets).mean()
+
+    result: Any = minimize_scalar(mean_loss, bounds=np.log(_TEMPERATURES), method="bounded")
     return float(np.exp(result.x))
 
 
@@ -49,20 +53,20 @@ def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
 
 
-# ---- threshold
-
-
 def threshold_option(task_args: ClassificationArguments) -> str | None:
-    """Return the option that asks for a threshold, if one is given."""
+    """Return the name of the option that asks for a threshold (one of `OPTIONS`), or None."""
     return next((name for name in OPTIONS if getattr(task_args, name)), None)
 
 
 def check_threshold(task_args: ClassificationArguments, targets: np.ndarray, labels: Sequence[str]) -> None:
-    """Check that validation rows can choose a threshold, if one is asked for."""
+    """Check that validation rows can choose a threshold, if one is asked for.
+
+    Targets (N, C) of several labels always can: each label has a threshold of its own.
+    """
     option = threshold_option(task_args)
     if option is None:
         return
-    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)
+    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)  # a regression has no labels
     if classes != 2 and targets.ndim == 1:
         what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
         raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
@@ -72,7 +76,10 @@ def check_threshold(task_args: ClassificationArguments, targets: np.ndarray, lab
 
 
 def few_negatives_line(rate: float | None, targets: np.ndarray, labels: Sequence[str]) -> str:
-    """Return a line if there are too few negative rows to measure a false-positive rate; else ""."""
+    """Return a line if there are too few negative rows to measure a false-positive rate; else "".
+
+    Also "" for no rate (None), and for several labels per row, which have no common negative class.
+    """
     negatives = int(np.sum(targets == 0))
     if targets.ndim == 2 or not rate or negatives * rate >= 1:
         return ""
@@ -83,21 +90,23 @@ def few_negatives_line(rate: float | None, targets: np.ndarray, labels: Sequence
 def choose_thresholds(
     logits: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments
 ) -> float | list[float]:
-    """Return the threshold of class 1 of two (see `choose_threshold`); of several labels per row one for each.
+    """Return the threshold of class 1 of two (see `choose_threshold`), or one for each of several labels per row.
 
     Targets are (N,) class ids, or (N, C) 0 and 1. A label that every row or no row has gets 0.5.
     """
     if targets.ndim == 1:
         return choose_threshold(positive_scores(logits), targets, task_args)
-    pairs = zip(expit(logits.astype(np.float64)).T, targets.T.astype(int), strict=True)
-    return [choose_threshold(scores, own, task_args) if np.ptp(own) else 0.5 for scores, own in pairs]
+    thresholds = []
+    for scores, has_label in zip(expit(logits.astype(np.float64)).T, targets.T.astype(int), strict=True):
+        differs = np.ptp(has_label) > 0
+        thresholds.append(choose_threshold(scores, has_label, task_args) if differs else 0.5)
+    return thresholds
 
 
 def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments) -> float:
-    """Return the threshold of probabilities (N,) by the option that is given; every distinct score is tried.
+    """Return the lowest threshold with at most --max_false_positive_rate, or the one of the best F1.
 
-    The best is the lowest threshold with at most the given false-positive rate, or the one of the best F1. It lies
-    halfway between two scores.
+    Scores are probabilities (N,). Every distinct score is tried; the threshold is halfway between it and the next.
 
         scores       0.9  0.8  0.7  0.4  0.2
         targets        1    1    0    1    0        --max_false_positive_rate 0.5 → 0.3
@@ -106,8 +115,9 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Classif
     if task_args.max_false_positive_rate:
         best = int(np.flatnonzero(false_rates <= task_args.max_false_positive_rate)[-1])
     else:
-        hits, false_alarms = recalls * np.sum(targets == 1), false_rates * np.sum(targets == 0)
-        best = int((2 * hits / (hits + false_alarms + np.sum(targets == 1))).argmax())
+        positives = np.sum(targets == 1)
+        hits, false_alarms = recalls * positives, false_rates * np.sum(targets == 0)
+        best = int((2 * hits / (hits + false_alarms + positives)).argmax())
 
     neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores
     return float(neighbours[best : best + 2].mean())
@@ -116,14 +126,15 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Classif
 def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:
     """Return a sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
     is_positive, predicted = targets == 1, predicted_classes(logits, threshold) == 1
-    false_alarms, found = (_share(predicted[rows]) for rows in (~is_positive, is_positive))
+    false_positive_rate, recall = (_share_text(predicted[rows]) for rows in (~is_positive, is_positive))
     return (
-        f"Predicts {labels[1]!r} from a probability of {threshold:.4f}: false-positive rate {false_alarms}, "
-        f"recall {found}, with 95 % intervals"
+        f"Predicts {labels[1]!r} from a probability of {threshold:.4f}: false-positive rate {false_positive_rate}, "
+        f"recall {recall}, with 95 % intervals"
     )
 
 
-def _share(hits: np.ndarray) -> str:
+def _share_text(hits: np.ndarray) -> str:
+    """Return the share of true values with its counts and interval: `0.0125 (1 of 80; 0.0003 to 0.0677)`."""
     if not len(hits):
         return "unknown (no such rows)"
     low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")

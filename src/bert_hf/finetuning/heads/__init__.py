@@ -25,10 +25,15 @@ def head_named(name: str) -> Any:
 
 
 def head_of(config: Mapping[str, Any], where: str | Path) -> Any:
-    """Return the class of the head of a checkpoint: by the name that its config.json records, else by its class."""
+    """Return the class of the head of a checkpoint: by the name in its config.json, else by its `architectures`.
+
+    `where` names the checkpoint in an error.
+    """
     recorded = (config.get("trained_on") or {}).get("head")
     if recorded in HEADS:
         return head_named(recorded)
+
+    # A checkpoint of stock transformers
     heads = [head_named(name) for name in HEADS]
     for head in heads:
         if head.suits(config):

@@ -56,9 +56,10 @@ from bert_hf.finetuning.rows.labelled_texts import (
 
 
 class ClassificationHead(Head):
-    """One layer on the output of the pooler; see the module.
+    """One layer on the output of the pooler: scores of classes or of several labels, or a number (a regression).
 
-    The threshold is of the probability of class 1 of two; of several labels there is one for each.
+    `threshold` is of the probability of class 1 of two classes; where a row may have several labels, a list of one for
+    each.
     """
 
     name = "classification"
@@ -70,19 +71,19 @@ class ClassificationHead(Head):
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
         self.problem_type: str | None = None  # as in transformers; None until the training rows decide
-        self.columns_read: Columns | None = None  # as the first rows decided
+        self.columns_read: Columns | None = None  # of text and label; the first rows that are read decide
         self.class_weights: Tensor | None = None  # (C,) in the training loss; None: all are equal
-        self.benchmark_metrics: tuple[str, ...] = ()  # that the task's benchmark reports; the first decides
+        self.benchmark_metrics: tuple[str, ...] = ()  # that the task's benchmark reports; the first chooses weights
         self.typical: dict[str, tuple[float, float]] = {}  # measures of the training rows (`decisions/drift.py`)
-        # Mean and deviation of the numbers while the network predicts standardized ones, as in a training
+        # Mean and standard deviation of the labels while the network predicts standardized ones: in a training
         self.label_scale: tuple[float, float] | None = None
         self.whole_files = False  # a text file is one row, as in the folders of the training, not each of its lines
         self.columns_without_header: tuple[str, ...] = ()  # of the training file; one to predict may have none either
-        self._names: tuple[str, ...] = ()  # columns of the first file, whose header a later one may lack
+        self._first_columns: tuple[str, ...] = ()  # of the first file, whose header a later one may lack
         super().__init__(tokenizer, given, config)
         if self.is_new:
-            asked = self.given.get("label_separator") or self.given.get("label_columns")
-            self.problem_type = MULTIPLE if asked else self.given.get("problem_type")
+            several_labels = self.given.get("label_separator") or self.given.get("label_columns")
+            self.problem_type = MULTIPLE if several_labels else self.given.get("problem_type")
         if names := tuple(self.given.get("class_names") or ()):
             if not self.is_new and len(names) != len(self.labels):
                 what = f"{len(names)} names, the model has {len(self.labels)} classes"
@@ -102,8 +103,9 @@ class ClassificationHead(Head):
 
     @property
     def kind(self) -> str:
-        kinds = {REGRESSION: "numbers", MULTIPLE: "several labels per row"}
-        return kinds.get(str(self.problem_type), "one class per row")
+        if self.regression:
+            return "numbers"
+        return "several labels per row" if self.several_labels else "one class per row"
 
     # ---- rows
 
@@ -114,18 +116,18 @@ class ClassificationHead(Head):
         columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        columns = self.columns_without_header or (self._names if len(self._names) == 2 else ())
+        columns = self.columns_without_header or (self._first_columns if len(self._first_columns) == 2 else ())
         for row in file_texts(path, encoding, self.whole_files, self.given.get("separator"), columns):
-            if self.is_new and not self._names:
-                self._names = tuple(row.values)
-                if row.line == 1 and kind_of(path) in (".csv", ".tsv", ".txt", ""):  # else its header is there
-                    self.columns_without_header = self._names
+            if self.is_new and not self._first_columns:
+                self._first_columns = tuple(row.values)
+                if row.line == 1 and kind_of(path) in (".csv", ".tsv", ".txt", ""):  # a header would be line 1
+                    self.columns_without_header = self._first_columns
             yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
-        """Return texts and labels; the first rows decide the columns, and whether a row has several labels.
+        """Return texts and labels; the first rows decide the columns, and whether a row may have several labels.
 
-        Rows without text are left out, but of rows to predict, where each has a prediction.
+        Rows without text are left out; rows to predict (labels "ignored") all stay, and `empty_rows` counts them.
         """
         named = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
@@ -136,28 +138,33 @@ class ClassificationHead(Head):
             several = any(isinstance(label, tuple) for label in texts.labels)
             self.problem_type = MULTIPLE if several else CLASSES
         if self.labels:
-            texts = texts.with_names(self.labels)  # of labels such as 0, 1
+            texts = texts.with_names(self.labels)  # labels such as 0 and 1 get the names of their classes
+
         if labels != "ignored":
             return leave_out_empty(texts)
         self.empty_rows += sum(not text for text in texts.texts)
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the columns that options name, else the training's if the row has them; None: usual names decide."""
+        """Return the columns that options name, else the training's if the row has them.
+
+        A text or label column of None is found later, by its usual name.
+        """
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
         trained = self.trained
         if text is None and trained.get("text_column") in row.values:
             text, pair = trained["text_column"], pair or trained.get("text_pair_column")
         if label is None and trained.get("label_column") in row.values:
             label = trained["label_column"]
-
         columns = Columns(text, pair, label, labels=tuple(self.option("label_columns", ())))
-        if pair is None and "text_pair_column" in trained:  # whether there is a second text is as in the training
+
+        # A finished model reads pairs if and only if it was trained on pairs
+        if pair is None and "text_pair_column" in trained:
             columns = find_columns(row, columns, labels)
-            is_pair = trained["text_pair_column"] is not None
-            if is_pair and columns.pair is None:
+            if trained["text_pair_column"] is None:
+                return columns._replace(pair=None)
+            if columns.pair is None:
                 raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
-            columns = columns if is_pair else columns._replace(pair=None)
         return columns
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
@@ -170,10 +177,13 @@ class ClassificationHead(Head):
         if not self.labels:
             training_labels = parts["train"].required_labels()
             self.labels = tuple(sorted({name for label in training_labels for name in names_of(label)}))
+
+        # LABEL_0, … or 0, … of a checkpoint are no names: rows with other labels do not tell which class is which
         count = len(self.labels)
         unnamed = self.labels in (unnamed_labels(count), tuple(map(str, range(count))))
         for rows in parts.values():
-            if unnamed and set(self.labels).isdisjoint(name for own in rows.labels or () for name in names_of(own)):
+            names = {name for label in rows.labels or () for name in names_of(label)}
+            if unnamed and names.isdisjoint(self.labels):
                 what = f"the model's classes have no names: {', '.join(self.labels)}"
                 raise InputError(what, where=rows.file(), remedy="name them in this order: --class_names")
             rows.check_labels(self.labels)
@@ -195,14 +205,16 @@ class ClassificationHead(Head):
 
     def config_options(self) -> dict:
         if self.regression:
-            return {**label_options(unnamed_labels(1)), "problem_type": REGRESSION}
+            return {**label_options(unnamed_labels(1)), "problem_type": REGRESSION}  # one output
         return {**super().config_options(), "problem_type": self.problem_type}
 
     def attach(self, network: Any) -> None:
+        """Take the scale of the labels from the configuration: an unfinished network predicts standardized numbers."""
         self.resume(getattr(getattr(network, "config", None), TRAINED_ON, None) or {})
 
     def resume(self, trained_on: Mapping[str, Any]) -> None:
-        self.label_scale = trained_on.get("label_scale") and tuple(trained_on["label_scale"])
+        scale = trained_on.get("label_scale")
+        self.label_scale = scale and tuple(scale)  # a list in JSON
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
         """Standardize the labels of a regression: numbers of 10 to 98 are too far from the outputs of a new layer."""
@@ -219,9 +231,12 @@ class ClassificationHead(Head):
             self._set_label_scale(network, None)
 
     def _set_label_scale(self, network: Any, scale: tuple[float, float] | None, keeps_weights: bool = False) -> None:
-        """Set `label_scale` and rescale the last layer, which predicts the same numbers as before (but a new one)."""
+        """Set `label_scale`, and rescale the last layer so that the numbers that it predicts stay the same.
+
+        A last layer with random weights predicts nothing yet, and keeps them (`keeps_weights`).
+        """
         last = getattr(network, "classifier", None)
-        if not isinstance(last, nn.Linear):  # of a head of one's own
+        if not isinstance(last, nn.Linear):  # a user's own head may end otherwise
             return
         old_mean, old_deviation = self.label_scale or (0.0, 1.0)
         self.label_scale = scale
@@ -244,7 +259,7 @@ class ClassificationHead(Head):
     def label_weights(self, labels: Tensor) -> Tensor:
         if self.class_weights is None:
             return super().label_weights(labels)
-        return self.class_weights.to(labels.device)[labels.clamp(min=0)]
+        return self.class_weights.to(labels.device)[labels.clamp(min=0)]  # any for IGNORE_INDEX, which adds no loss
 
     # ---- predictions
 
@@ -255,14 +270,14 @@ class ClassificationHead(Head):
         """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
         assert isinstance(kept, np.ndarray)
         self._warn_of_drift(encoded)
-        outputs = average_windows(kept, encoded.row_of_feature)
+        outputs = average_windows(kept, encoded.row_of_feature)  # a long text may have several features
         if self.label_scale is None:
             return outputs
         mean, deviation = self.label_scale
         return outputs * deviation + mean
 
     def _warn_of_drift(self, encoded: EncodedTexts) -> None:
-        """Log once if the rows that a finished model predicts differ from its training rows."""
+        """Log once if rows that a finished model predicts differ from its training rows, which `typical` describes."""
         if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
             logger.info(line)
             self.typical = {}
@@ -271,16 +286,17 @@ class ClassificationHead(Head):
         """Return `score` of a regression, `labels` and `scores` of several labels, else `label` and `score`."""
         if self.regression:
             return [{"score": float(value)} for value in predictions[:, 0]]
+        chosen = self.chosen(predictions)
         if self.several_labels:
             return [
                 {
-                    "labels": [self.labels[number] for number in np.flatnonzero(own)],
+                    "labels": [self.labels[class_id] for class_id in np.flatnonzero(has_label)],
                     "scores": dict(zip(self.labels, map(float, scores), strict=True)),
                 }
-                for own, scores in zip(self.chosen(predictions), expit(predictions.astype(np.float32)), strict=True)
+                for has_label, scores in zip(chosen, expit(predictions.astype(np.float32)), strict=True)
             ]
-        pairs = zip(self.chosen(predictions), softmax(predictions, axis=-1), strict=True)
-        return [{"label": self.labels[int(number)], "score": float(row[number])} for number, row in pairs]
+        pairs = zip(chosen, softmax(predictions, axis=-1), strict=True)
+        return [{"label": self.labels[int(class_id)], "score": float(scores[class_id])} for class_id, scores in pairs]
 
     # ---- metrics
 
@@ -288,8 +304,9 @@ class ClassificationHead(Head):
         if self.regression:
             return (*CORRELATION, "rmse", "loss")
         names = () if self.several_labels else (*self.benchmark_metrics, *CLASSIFICATION, RANKING)
-        several = MULTI_LABEL if self.several_labels or self.problem_type is None else ()
-        return tuple(dict.fromkeys((*names, *several, "loss")))
+        if self.several_labels or self.problem_type is None:  # None: the rows, not yet read, may have several
+            names += MULTI_LABEL
+        return tuple(dict.fromkeys((*names, "loss")))
 
     @property
     def own_metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - the rows decide
@@ -298,7 +315,7 @@ class ClassificationHead(Head):
         return "MultiLabel" if self.several_labels else "Classification"
 
     def chosen(self, predictions: np.ndarray) -> np.ndarray:
-        """Return (N,) class ids or numbers, or (N, C) 0 and 1 where a row may have several labels."""
+        """Return what the threshold or the highest logit decides, in the form of `targets`."""
         if self.regression:
             return predictions[:, 0]
         choose = predicted_labels if self.several_labels else predicted_classes
@@ -322,7 +339,7 @@ class ClassificationHead(Head):
         """Return the mean over rows: a mean over their windows would weight long texts more."""
         if self.regression:  # in the units of the labels
             return float(np.mean((predictions[:, 0] - self.targets(rows)) ** 2))
-        if len(predictions) == len(losses):
+        if len(predictions) == len(losses):  # each row is one feature
             return super().mean_loss(rows, predictions, losses)
         labels, logits = torch.from_numpy(self.targets(rows)), torch.from_numpy(predictions)
         losses = losses_and_counts(self, {"labels": labels}, {"logits": logits}).double().numpy()
@@ -338,7 +355,7 @@ class ClassificationHead(Head):
         return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]
 
     def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: np.ndarray) -> str:
-        """Return a bar for each label, and thresholds; of a regression the number."""
+        """Return a bar for each label, and the thresholds; of a regression the number."""
         [added] = self.added_columns(rows, predictions)
         if self.regression:
             return super().picture(texts, rows, predictions)

@@ -15,8 +15,8 @@ from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
 
-_WORDS = 5  # that the demo shows for a mask
-_NONE = -100  # fills up the masks of texts that have fewer
+_MOST_WORDS = 5  # that the demo shows for a mask
+_PADDING = -100  # fills up the masks of texts that have fewer
 
 
 class FillMaskHead(Head):
@@ -29,27 +29,23 @@ class FillMaskHead(Head):
     new_layers = ()
     pipeline_tag = "fill-mask"
 
-    # ---- rows
-
     def read_file(self, path: str, encoding: str | None = None):
         yield from file_texts(path, encoding, separator=self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "ignored") -> LabelledTexts:
+        """Return texts without labels, whatever `labels` says: this head only predicts."""
         return labelled_rows(list(rows), Columns(self.option("text_column")), "ignored")
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
+        """Refuse labelled rows, since this head is neither trained nor evaluated on them."""
         remedy = "`bert-hf pretrain --do_train false` evaluates it"
         raise InputError("not fine-tuned", where="--model_name_or_path", remedy=remedy)
-
-    # ---- features
 
     def encode(self, rows: LabelledTexts) -> EncodedTexts:
         return encode_texts(rows, None, self.tokenizer, self.length)
 
-    # ---- predictions
-
     def forward(self, network: Any, batch: dict[str, Tensor]) -> Any:
-        """Return (masks of the batch, vocabulary): the head reads only the masks."""
+        """Return (masks of the batch, vocabulary) logits: the head reads only the masks."""
         inputs = {name: values for name, values in batch.items() if name != "length"}
         states = network.base_model(**inputs).last_hidden_state
         return network.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
@@ -57,14 +53,15 @@ class FillMaskHead(Head):
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         """Return (B, masks, W) ids and probabilities of the W likeliest words, the likeliest first."""
         counts = (inputs["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
-        scores, ids = outputs.float().softmax(-1).topk(min(_WORDS, outputs.shape[-1]))
-        return tuple(pad_sequence(each.split(counts), True, _NONE) for each in (ids, scores))
+        scores, ids = outputs.float().softmax(-1).topk(min(_MOST_WORDS, outputs.shape[-1]))
+        return tuple(
+            pad_sequence(each.split(counts), batch_first=True, padding_value=_PADDING) for each in (ids, scores)
+        )
 
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (masks, W) ids and probabilities of each text."""
-        ids, scores = kept
-        masks = ids[..., 0] != _NONE
-        return [(own[mask], score[mask]) for own, score, mask in zip(ids, scores, masks, strict=True)]
+        is_mask = kept[0][..., 0] != _PADDING  # (texts, masks)
+        return [(ids[real], scores[real]) for ids, scores, real in zip(*kept, is_mask, strict=True)]
 
     def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
         return [
@@ -79,8 +76,6 @@ class FillMaskHead(Head):
             words = self.tokenizer.convert_ids_to_tokens(ids.tolist())
             pictures.append(bars(dict(zip(words, scores.tolist(), strict=True)), words[:1]))
         return "".join(pictures) or f"Write {self.tokenizer.mask_token} in place of a word."
-
-    # ---- metrics: those of pre-training
 
     def metric_names(self) -> tuple[str, ...]:
         return ("loss",)

@@ -34,11 +34,8 @@ LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper na
 _BATCH = 64  # windows that BERT reads at once
 
 
-# ---- network
-
-
 def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
-    """Return the numbers of the hidden states of a row of table 7: 0 is the output of the embeddings."""
+    """Return which hidden states a value of --feature_based uses: 0 is the embeddings' output, n that of layer n."""
     if features.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
@@ -125,7 +122,8 @@ def word_features(
     """Return (words, K, H) hidden states of each word's first piece; zeros for a word without pieces."""
     bert: Any = tagger.bert.eval()
     words = np.flatnonzero(windows.window_of_word >= 0)
-    words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
+    first_words = np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows)))
+    words_of_window = np.split(words, first_words)  # each word is read in one window
     template = InputTemplate(tokenizer)
     positions = windows.position_of_word(pieces, template)
     ids = windows.inputs(pieces, template)
@@ -140,17 +138,14 @@ def word_features(
         features[batch_words] = torch.stack(states, 1).float().cpu()
         return [None] * len(batch)
 
-    run_by_length([len(own) for own in ids], compute, rows=_BATCH)
+    run_by_length(list(map(len, ids)), compute, rows=_BATCH)
     return features
 
 
-# ---- head
-
-
 class FrozenFeaturesHead(TokenClassificationHead):
-    """A label for each word; a feature is a whole sentence, of whatever length.
+    """A label for each word, by a BiLSTM on a frozen BERT; a feature is a whole sentence, of whatever length.
 
-    BERT reads the words in the same windows as where it is fine-tuned; their hidden states are computed once.
+    BERT itself reads windows, the same as those of `TokenClassificationHead`; its hidden states are computed once.
     """
 
     name = "frozen_features"
@@ -163,7 +158,7 @@ class FrozenFeaturesHead(TokenClassificationHead):
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
         super().__init__(tokenizer, given, config)
-        self._states: dict[int, Tensor] = {}  # of the words of each `encode`, see `word_features`
+        self._states: dict[int, Tensor] = {}  # `word_features` of the rows of each call of `encode`, by its number
 
     def adopt_layers(self, config: Any) -> str:
         return "a BiLSTM is always trained from the beginning"
@@ -172,30 +167,34 @@ class FrozenFeaturesHead(TokenClassificationHead):
         self.tagger = network
 
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
-        """Compute the hidden states of all words; a feature is a range of them, and the labels of a sentence."""
+        """Compute the hidden states of all words, and return one feature per sentence.
+
+        A feature says where its words are: in `_states[states]`, from `first` on, `length` words.
+        """
         pieces, windows = self.windows(rows)
         number = len(self._states)
         self._states[number] = word_features(self.tagger, self.tokenizer, pieces, windows)
 
-        lengths = np.diff(pieces.sentences)
-        columns: dict[str, Any] = {"states": [number] * len(rows), "first": pieces.sentences[:-1], "length": lengths}
+        first_words, lengths = pieces.sentences[:-1], np.diff(pieces.sentences)
+        columns: dict[str, Any] = {"states": [number] * len(rows), "first": first_words, "length": lengths}
         if rows.tags is not None:
-            numbers = np.where(pieces.empty, IGNORE_INDEX, self.label_numbers(rows))
-            columns["labels"] = np.split(numbers, pieces.sentences[1:-1])
+            class_ids = np.where(pieces.empty, IGNORE_INDEX, self.label_numbers(rows))
+            columns["labels"] = np.split(class_ids, first_words[1:])
         feature = np.repeat(np.arange(len(lengths)), lengths)
-        position = np.arange(len(feature)) - np.repeat(pieces.sentences[:-1], lengths)
+        position = np.arange(len(feature)) - np.repeat(first_words, lengths)
         features = datasets.Dataset.from_dict(columns)
-        return EncodedSentences(features, pieces, np.where(pieces.empty, -1, feature), position)
+        return EncodedSentences(features, np.where(pieces.empty, -1, feature), position)
 
     def collator(self) -> Any:
         return self._collate
 
     def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
         """Return a padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
+        # A sentence without words is given the word after it: `pack_padded_sequence` takes no empty sequence
         features = [self._states[row["states"]][row["first"] : row["first"] + max(1, row["length"])] for row in rows]
         batch = {
             "features": pad_sequence(features, batch_first=True),
-            "lengths": torch.tensor([len(own) for own in features]),
+            "lengths": torch.tensor(list(map(len, features))),
         }
         if "labels" in rows[0]:
             labels = [torch.tensor(row["labels"]) for row in rows]
@@ -203,6 +202,6 @@ class FrozenFeaturesHead(TokenClassificationHead):
         return batch
 
     def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
-        if not self.is_new:  # a finished model reads each row once
+        if not self.is_new:  # a finished model predicts each row once, so that memory can be freed
             self._states.clear()
         return super().decode(rows, encoded, kept)

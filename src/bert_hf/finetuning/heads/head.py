@@ -34,7 +34,7 @@ Rows = Any  # a container of rows of one head: `LabelledTexts`, `TaggedSentences
 
 
 class Features(NamedTuple):
-    """Rows as features, one per row, in order; a head may return more, to get back to the rows."""
+    """Rows as features, one per row, in order. A head with several features per row has a class of its own for it."""
 
     features: datasets.Dataset  # `input_ids`, not padded, further inputs, `length` in tokens, and `labels` if known
 
@@ -56,7 +56,7 @@ class Head(ABC):
     Attributes:
         labels: class names by id; empty for a head without classes. A new head takes them from the training rows.
         length: tokens of a feature, special tokens included, at most.
-        threshold: of a prediction, chosen on validation rows, or given; None: there is none.
+        threshold: of a class's probability (of each label's), or of a question's null odds; None: none is set.
         empty_rows: how many rows without a text were read for predictions.
     """
 
@@ -77,7 +77,7 @@ class Head(ABC):
     ):
         self.tokenizer: Any = tokenizer
         self.given = {name: value for name, value in (given or {}).items() if value is not None}
-        self.trained: dict[str, Any] = getattr(config, TRAINED_ON, None) or {}
+        self.trained: dict[str, Any] = getattr(config, TRAINED_ON, None) or {}  # from `record`; {} for a new head
         self.is_new = config is None
         self.labels: tuple[str, ...] = ()
         self.threshold: Any = None
@@ -104,7 +104,7 @@ class Head(ABC):
     def adopt_layers(self, config: Any) -> str:
         """Return why the layers of a checkpoint's head cannot be trained further on these rows; "" where they can be.
 
-        Then `labels` become the checkpoint's: the same names, in its order.
+        If both have the same class names, `labels` take the checkpoint's order of them.
         """
         if not self.suits(config.to_dict()):
             return f"the checkpoint has no layers for {self.name.replace('_', ' ')}"
@@ -115,15 +115,16 @@ class Head(ABC):
         if sorted(names) == sorted(self.labels):
             self.labels = names
             return ""
+
+        # The order of LABEL_0, LABEL_1, … is known where an option names the classes, or the rows number them
         are_numbers = self.labels == tuple(map(str, range(len(self.labels))))
-        named_later = self.given.get("class_names") or are_numbers
-        if names == unnamed_labels(len(self.labels)) and named_later:
+        if names == unnamed_labels(len(self.labels)) and (self.given.get("class_names") or are_numbers):
             return ""
         return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
 
     @property
     def kind(self) -> str:
-        """Return what is predicted, where heads of one class differ in it."""
+        """Return what is predicted, in words, to compare with a checkpoint's head; by default the name."""
         return self.name
 
     # ---- rows
@@ -136,7 +137,7 @@ class Head(ABC):
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> Rows:
         """Return rows in the form of this head, checked.
 
-        Labels are "optional" of test rows, and "ignored" of rows that are only predicted.
+        Labels are "needed" of training and validation rows, "optional" of test rows, "ignored" of rows to predict.
         """
 
     def check(self, parts: Mapping[str, Rows]) -> None:  # noqa: B027 - optional
@@ -153,7 +154,7 @@ class Head(ABC):
         """Return the features of rows (see `Features`), with `labels` if they have any."""
 
     def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
-        """Return what makes a padded batch of features."""
+        """Return the function that makes a padded batch of a list of features."""
         return DataCollatorWithPadding(self.tokenizer)
 
     # ---- network and loss
@@ -162,23 +163,23 @@ class Head(ABC):
         """Take the network before features are encoded, for a head that computes features with it."""
 
     def resume(self, trained_on: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Take what the weights of a checkpoint depend on from its record (`TRAINED_ON` in config.json)."""
+        """Restore what the weights of a training checkpoint depend on, from `TRAINED_ON` in its config.json."""
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
-        """Prepare the head's layers for a training on features.
+        """Prepare the head's layers for a training on features; a `new_head` has random weights.
 
-        The network is None where the engine keeps weights of its own (DeepSpeed, FSDP); a new head is random.
+        The network is None where the engine keeps weights of its own (DeepSpeed, FSDP).
         """
 
     def end_training(self, network: Any) -> None:  # noqa: B027 - optional
-        """Change the weights back to what the stock class expects."""
+        """Undo in the weights what `begin_training` changed, which the stock class knows nothing of."""
 
     def config_options(self) -> dict:
         """Return options of the network's configuration: by default the names of the classes."""
         return label_options(self.labels)
 
     def forward(self, network: Callable, batch: dict[str, Tensor]) -> Any:
-        """Return the outputs of a network for a batch."""
+        """Return the outputs of a network for a batch, from the columns that it takes."""
         others = ("labels", "length", *self.extra_columns)
         return network(**{name: values for name, values in batch.items() if name not in others})
 
@@ -190,7 +191,7 @@ class Head(ABC):
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     def label_weights(self, labels: Tensor) -> Tensor:
-        """Return (B,) the weight of each feature in the mean that is the training loss, or one weight for all."""
+        """Return (B,) the weight of each feature in the mean that is the training loss; by default () 1 for all."""
         return labels.new_ones(())
 
     # ---- predictions
@@ -230,11 +231,11 @@ class Head(ABC):
         """Return `predictions` and `references` of labelled rows, as metrics of the `evaluate` library take them."""
 
     def metric_options(self, rows: Rows, predictions: Any) -> dict[str, Any]:
-        """Return further arguments that only this head's own metric takes."""
+        """Return the arguments of this head's own metric, in addition to predictions and references."""
         return {}
 
     def metric_config(self) -> str | None:
-        """Return the configuration of further metrics that suits this head, such as `multilabel`."""
+        """Return the configuration name for loading further metrics, such as `multilabel`; None: their default."""
         return None
 
     def load_metrics(self, names: Sequence[Any]) -> list[Any]:
@@ -246,7 +247,7 @@ class Head(ABC):
         return load_metrics(names, self.metric_config())
 
     def mean_loss(self, rows: Rows, predictions: Any, losses: np.ndarray) -> float:
-        """Return the mean over all labels, by (F, 2) the sum and the number of each feature's losses."""
+        """Return the mean loss over all labels; `losses` are (F, 2): the sum and the number of each feature's."""
         total, count = np.asarray(losses, dtype=np.float64).sum(axis=0)
         return float(total / max(1.0, count))
 
@@ -255,13 +256,13 @@ class Head(ABC):
         return ""
 
     def texts_of_row(self, rows: Rows, number: int) -> list[str]:
-        """Return the texts of a row, one for each of `text_columns`; a list as lines."""
+        """Return the texts of a row, one for each of `text_columns`; a list of texts as one, on several lines."""
         values = [getattr(rows[number], column) for column in self.text_columns]
         return [value if isinstance(value, str) else "\n".join(value) for value in values]
 
     def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
-        """Return the prediction of one row as HTML (`pictures.py`), by its texts, too; by default its first column."""
-        value = next(iter(self.added_columns(rows, predictions)[0].values()))
+        """Return the prediction of one row as HTML (see `pictures.py`); `texts` are the row's, by column."""
+        value = next(iter(self.added_columns(rows, predictions)[0].values()))  # by default the prediction itself
         return f"<h1>{escape(f'{value:.4f}' if isinstance(value, float) else str(value))}</h1>"
 
     # ---- what the configuration records
@@ -273,11 +274,11 @@ class Head(ABC):
         return {TRAINED_ON: options}
 
     def restore(self, config: Any) -> None:  # noqa: B027 - optional
-        """Take the thresholds from the configuration of a finished model."""
+        """Take what `record` wrote, such as thresholds, from the configuration of a finished model."""
 
 
 def label_options(names: Sequence[str]) -> dict:
-    """Return options of a configuration for the names of outputs."""
+    """Return the entries of a configuration that name the outputs of a network."""
     return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
 
 
@@ -286,15 +287,12 @@ def unnamed_labels(count: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{number}" for number in range(count))
 
 
-# ---- reading files
-
-
 def rows_of_files(
     head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
 ) -> Iterator[Row]:
     """Yield the rows of files, globs and folders in their order; one without rows is an error.
 
-    Classes that Parquet files number get their names, unless `class_names` is false.
+    A Parquet file may number its classes and name them once: rows have the names, unless `class_names` is false.
     """
     for path in expand_paths(list(files), folders=True):
         empty = True
@@ -305,9 +303,6 @@ def rows_of_files(
             yield row
         if empty:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
-
-
-# ---- metrics
 
 
 def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray) -> dict[str, float]:
@@ -340,9 +335,6 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
     return results
 
 
-# ---- running a network
-
-
 def run_network(
     head: Head, network: Any, features: datasets.Dataset, device: torch.device
 ) -> tuple[Kept, np.ndarray | None]:
@@ -354,8 +346,8 @@ def run_network(
     rows: list[Any] = features.to_list()
     collate = head.collator()
 
-    def compute(numbers: list[int]) -> Iterator[tuple]:
-        batch = with_layout(network, collate([rows[number] for number in numbers]))
+    def compute(indices: list[int]) -> Iterator[tuple]:  # for each feature of a batch, its entry of each column
+        batch = with_layout(network, collate([rows[index] for index in indices]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
             outputs = head.forward(network, batch)
@@ -365,9 +357,9 @@ def run_network(
             columns.append(losses_and_counts(head, batch, outputs))
         return zip(*(column.cpu().numpy() for column in columns), strict=True)
 
-    tokens = 4_096 if device.type == "cpu" else 65_536
+    tokens_per_batch = 4_096 if device.type == "cpu" else 65_536
     with without_padding(network) if device.type == "cuda" else contextlib.nullcontext():
-        results = run_by_length(features["length"], compute, tokens=tokens)
+        results = run_by_length(features["length"], compute, tokens=tokens_per_batch)
     columns = [_stack(column) for column in zip(*results, strict=True)]
     losses = columns.pop() if "labels" in features.column_names else None
     return columns[0] if len(columns) == 1 else tuple(columns), losses

@@ -35,17 +35,13 @@ class MultipleChoiceHead(Head):
     extra_columns = ("choices",)
     text_columns = ("context", "question", "choices")
 
-    # ---- rows
-
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> list[ChoiceRow]:
-        read = [choice_row(row, labels != "ignored") for row in rows]
-        for row, choices in zip(rows, read, strict=True):
+        choice_rows = [choice_row(row, with_label=labels != "ignored") for row in rows]
+        for row, choices in zip(rows, choice_rows, strict=True):
             if choices.label is None and labels == "needed":
                 remedy = "add one as `label`, or remove the row (only test rows may lack it)"
                 raise row.error(f"missing label (columns: {', '.join(row.values)})", remedy)
-        return read
-
-    # ---- features
+        return choice_rows
 
     def encode(self, rows: Sequence[ChoiceRow]) -> Features:
         return Features(encode_choices(rows, self.tokenizer, self.length))
@@ -73,10 +69,8 @@ class MultipleChoiceHead(Head):
             batch["labels"] = torch.tensor([row["labels"] for row in rows])
         return batch
 
-    # ---- network and loss
-
     def config_options(self) -> dict:
-        return {}  # the head has one output, and the network takes any number of choices
+        return {}  # no names: the network's one output scores a choice, of any number
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         logits, labels = self.keep(inputs, outputs), inputs["labels"]
@@ -84,11 +78,9 @@ class MultipleChoiceHead(Head):
         if not label_smoothing:
             return losses
         # Not by `cross_entropies`: the target is spread over the choices that a row has, other logits are -inf
-        logs = logits.log_softmax(-1).masked_fill(logits == -torch.inf, 0.0)
-        even = (-logs.sum(-1) / inputs["choices"]).masked_fill(labels == IGNORE_INDEX, 0.0)
-        return (1 - label_smoothing) * losses + label_smoothing * even
-
-    # ---- predictions
+        log_probabilities = logits.log_softmax(-1).masked_fill(logits == -torch.inf, 0.0)
+        even_losses = (-log_probabilities.sum(-1) / inputs["choices"]).masked_fill(labels == IGNORE_INDEX, 0.0)
+        return (1 - label_smoothing) * losses + label_smoothing * even_losses
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
         """Return (B, C) logits, -inf where a row has no such choice."""
@@ -98,11 +90,11 @@ class MultipleChoiceHead(Head):
 
     def decode(self, rows: Sequence[ChoiceRow], encoded: Features, kept: Kept) -> list[np.ndarray]:
         """Return (choices,) logits of each row."""
-        return [np.asarray(own[: len(row.choices)]) for row, own in zip(rows, kept, strict=True)]
+        return [np.asarray(logits[: len(row.choices)]) for row, logits in zip(rows, kept, strict=True)]
 
     def added_columns(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> list[dict[str, Any]]:
-        scores = [softmax(own) for own in predictions]
-        return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
+        scores_of_rows = map(softmax, predictions)
+        return [{"choice": int(scores.argmax()), "score": float(scores.max())} for scores in scores_of_rows]
 
     def picture(self, texts: Mapping[str, str], rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
         """Return a bar for each choice."""
@@ -110,23 +102,20 @@ class MultipleChoiceHead(Head):
         scores = softmax(predictions[0]).tolist()
         return bars(dict(zip(names, scores, strict=True)), [names[predictions[0].argmax()]])
 
-    # ---- metrics
-
     def metric_names(self) -> tuple[str, ...]:
         return ("accuracy", "loss")
 
     def metric_inputs(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> dict[str, Any]:
-        pairs = [(int(own.argmax()), row.label) for row, own in zip(rows, predictions, strict=True)]
-        known = [pair for pair in pairs if pair[1] is not None]
-        return dict(zip(("predictions", "references"), map(list, zip(*known, strict=True)), strict=True))
-
-    # ---- what the configuration records
+        labelled = [
+            (row.label, logits) for row, logits in zip(rows, predictions, strict=True) if row.label is not None
+        ]
+        return {
+            "predictions": [int(logits.argmax()) for _, logits in labelled],
+            "references": [label for label, _ in labelled],
+        }
 
     def restore(self, config: Any) -> None:
         self.labels = ()  # the stock configuration has names of classes, which choices are not
-
-
-# ---- inputs of the network
 
 
 def encode_choices(

@@ -35,10 +35,11 @@ def bars(
     return f'<div class="bars">{"".join(cells)}</div>'
 
 
-def marked(text: str, parts: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
-    """Return the HTML of a text with marked parts, (begin, end, label); each of the `labels` has a colour."""
-    pieces, done = [], 0
-    for begin, end, label in parts:
+def marked(text: str, spans: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
+    """Return the HTML of a text with marked spans, (begin, end, label); each of the `labels` has a colour."""
+    pieces = []
+    done = 0  # characters of the text that are in `pieces`
+    for begin, end, label in spans:
         hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210  # from blue on
         name = f" <small>{escape(label)}</small>" if label else ""
         pieces.append(f'{escape(text[done:begin])}<mark style="--hue: {hue}">{escape(text[begin:end])}{name}</mark>')

@@ -18,11 +18,11 @@ from bert_hf.finetuning.rows.questions import Question, question_rows, questions
 
 
 class QuestionAnsweringHead(Head):
-    """The answer to a question in its context, or none.
+    """The answer to a question in its context, or none. A long context is read in windows, each a feature.
 
     The loss of a window is the sum of the cross entropies of start and end, each a choice among its tokens; a window
-    that does not hold the answer has [CLS] as both. A question has no answer if its null odds exceed `threshold`;
-    without a threshold every question has one.
+    that does not hold the answer has [CLS] as both. A question has no answer if its null odds (score of [CLS] minus
+    score of the best span) exceed `threshold`; without a threshold every question has one.
     """
 
     name = "question_answering"
@@ -40,8 +40,6 @@ class QuestionAnsweringHead(Head):
         """Return how many spans of a question are kept at most."""
         return self.option("n_best_size", 20)
 
-    # ---- rows
-
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         yield from question_rows(path, encoding, self.given.get("separator"))
 
@@ -52,47 +50,44 @@ class QuestionAnsweringHead(Head):
         answered = sum(bool(question.answers) for question in rows)
         return f"{len(rows):,} questions, {answered:,} of them with an answer"
 
-    # ---- features
-
     def encode(self, rows: list[Question]) -> Windows:
-        stride = self.option("doc_stride", self.length // 3)
-        query = self.option("max_query_length", min(64, self.length // 2))
-        return make_windows(rows, self.tokenizer, self.length, stride, query)
+        """Return windows over the contexts, each with its question."""
+        doc_stride = self.option("doc_stride", self.length // 3)
+        max_query_length = self.option("max_query_length", min(64, self.length // 2))
+        return make_windows(rows, self.tokenizer, self.length, doc_stride, max_query_length)
 
     def collator(self) -> Any:
         return self._collate
 
     def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
-        """Return a padded batch of windows, with `labels` (B, 2), where the rows have them, and `ranges` (B, 6)."""
+        """Return a padded batch of windows, with `ranges` (B, 6) and, where known, `labels` (B, 2), see `Windows`."""
         ids, segments = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
         batch = pad_inputs(ids, self.tokenizer.pad_token_id, torch.device("cpu"), segments)
         others = [name for name in ("labels", "ranges") if name in rows[0]]
         return batch | {name: torch.as_tensor([row[name] for row in rows]) for name in others}
 
-    # ---- network and loss
-
     def config_options(self) -> dict:
-        return label_options(unnamed_labels(2))
+        return label_options(unnamed_labels(2))  # two outputs per token: the logits of start and end
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
-        logits = outputs["start_logits"], outputs["end_logits"]
-        return span_cross_entropies(*logits, inputs["attention_mask"], inputs["labels"])
-
-    # ---- predictions
+        starts, ends = outputs["start_logits"], outputs["end_logits"]
+        return span_cross_entropies(starts, ends, inputs["attention_mask"], inputs["labels"])
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
-        logits = outputs["start_logits"], outputs["end_logits"]
-        return best_spans(*logits, inputs["ranges"], self.n_best, self.option("max_answer_length", 30))
+        """Return the best spans of each window and the logits of [CLS], see `best_spans`."""
+        starts, ends = outputs["start_logits"], outputs["end_logits"]
+        return best_spans(starts, ends, inputs["ranges"], self.n_best, self.option("max_answer_length", 30))
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""
         return list(merge_windows(encoded, kept, self.n_best))
 
     def added_columns(self, rows: list[Question], predictions: list[Prediction]) -> list[dict[str, Any]]:
+        """Return `answer`, "" for none, and `score`, its probability among the best spans."""
         added = []
         for prediction in predictions:
-            none = prediction.text(self.threshold) == ""
-            span = prediction.null if none else prediction.spans[0]
+            has_answer = prediction.text(self.threshold) != ""
+            span = prediction.spans[0] if has_answer else prediction.null
             score = dict(prediction.ranked(with_null=self.threshold is not None))[span]
             added.append({"answer": span.text, "score": score})
         return added
@@ -102,15 +97,13 @@ class QuestionAnsweringHead(Head):
         [added], [prediction] = self.added_columns(rows, predictions), predictions
         if not added["answer"]:
             return marked(texts["context"], []) + bars({"no answer": added["score"]}, ["no answer"])
-        answer = {added["answer"]: added["score"]}
-        return marked(texts["context"], [(*prediction.spans[0][1:3], "")]) + bars(answer, answer)
-
-    # ---- metrics
+        best, score = prediction.spans[0], {added["answer"]: added["score"]}
+        return marked(texts["context"], [(best.start, best.end, "")]) + bars(score, chosen=score)
 
     def metric_names(self) -> tuple[str, ...]:
-        both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
-        with_best = self.is_new and self.given.get("version_2_with_negative", True)  # None: the rows decide
-        return ("best_f1", "best_exact", *both) if with_best else both
+        names = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
+        may_have_none = self.given.get("version_2_with_negative", True)  # not given: the rows decide later
+        return ("best_f1", "best_exact", *names) if self.is_new and may_have_none else names
 
     def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:
         """Return predictions and references in the form of the `squad_v2` metric, answers chosen by the threshold."""
@@ -134,10 +127,11 @@ class QuestionAnsweringHead(Head):
             ],
         }
 
-    # ---- what the configuration records
-
     def record(self) -> dict[str, Any]:
-        # The threshold also where there is none: the checkpoint may have that of another run
+        """Return the options of the training, with the threshold as it was given, and the threshold that is used.
+
+        Both also where they are None: the checkpoint that was fine-tuned may have those of another run.
+        """
         given = {"null_score_diff_threshold": self.given.get("null_score_diff_threshold")}
         options = super().record()[TRAINED_ON] | given
         return {TRAINED_ON: options, "null_score_diff_threshold": self.threshold}

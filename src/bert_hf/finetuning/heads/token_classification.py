@@ -4,6 +4,7 @@ Devlin et al. 2019, section 5.3: "we use the representation of the first sub-tok
 classifier over the NER label set", without a CRF.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -35,9 +36,8 @@ class EncodedSentences(NamedTuple):
     """Sentences as inputs of the network, and where the prediction of each of their words is found."""
 
     features: datasets.Dataset
-    pieces: WordPieces
-    feature: np.ndarray  # (words,) the number of the feature; -1: the word has no pieces
-    position: np.ndarray  # (words,) the position in the feature
+    feature: np.ndarray  # (words,) the index of the feature that predicts it; -1: the word has no pieces
+    position: np.ndarray  # (words,) the position in that feature
 
 
 class TokenClassificationHead(Head):
@@ -57,18 +57,17 @@ class TokenClassificationHead(Head):
         """Return whether labels are of entities, not parts of speech."""
         return have_entities(self.labels)
 
-    # ---- rows
-
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
-        options = map(self.given.get, ("separator", "text_column", "label_column"))
-        yield from read_tagged_file(path, self.labels, encoding, *options)
+        separator, word_column, label_column = map(self.given.get, ("separator", "text_column", "label_column"))
+        yield from read_tagged_file(path, self.labels, encoding, separator, word_column, label_column)
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> TaggedSentences:
-        columns = map(self.given.get, ("text_column", "label_column"))
-        return tagged_sentences(rows, labels != "ignored", lambda text: split_words(text, self.tokenizer), *columns)
+        word_column, label_column = map(self.given.get, ("text_column", "label_column"))
+        split = functools.partial(split_words, tokenizer=self.tokenizer)
+        return tagged_sentences(rows, labels != "ignored", split, word_column, label_column)
 
     def check(self, parts: Mapping[str, TaggedSentences]) -> None:
-        unify_schemes(parts)
+        unify_schemes(parts)  # IOB1 to IOB2, before the class names are taken
         self.labels = self.labels or label_names(parts["train"].labels())
         for rows in parts.values():
             check_labels(rows, self.labels)
@@ -76,22 +75,21 @@ class TokenClassificationHead(Head):
     def describe_rows(self, rows: TaggedSentences) -> str:
         return f"{len(rows):,} sentences; labels {', '.join(label_names(rows.tags or []))}"
 
-    # ---- features
-
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
         """Return a feature for each window of the sentences, and the feature and position of each word."""
         pieces, windows = self.windows(rows)
         template = InputTemplate(self.tokenizer)
         feature = windows.window_of_word
         position = windows.position_of_word(pieces, template)
-        lengths = pieces.starts[windows.end] - pieces.starts[windows.start] + template.special_tokens(pair=False)
+        piece_counts = pieces.starts[windows.end] - pieces.starts[windows.start]
+        lengths = piece_counts + template.special_tokens(pair=False)
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
             columns["labels"] = self._labels(rows, feature, position, lengths)
-        return EncodedSentences(datasets.Dataset.from_dict(columns), pieces, feature, position)
+        return EncodedSentences(datasets.Dataset.from_dict(columns), feature, position)
 
     def windows(self, rows: TaggedSentences) -> tuple[WordPieces, Windows]:
-        """Return the word pieces of sentences and the windows over them."""
+        """Return the word pieces of sentences, and the windows over them (with `document_context` over documents)."""
         longest = self.length - InputTemplate(self.tokenizer).special_tokens(pair=False)
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
@@ -103,30 +101,28 @@ class TokenClassificationHead(Head):
         """
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
-        inside = feature >= 0
-        labels[offsets[feature[inside]] + position[inside]] = self.label_numbers(rows)[inside]
+        has_pieces = feature >= 0
+        labels[offsets[feature[has_pieces]] + position[has_pieces]] = self.label_numbers(rows)[has_pieces]
         return np.split(labels, offsets[1:]) if len(offsets) else []
 
     def label_numbers(self, rows: TaggedSentences) -> np.ndarray:
         """Return (words,) the class id of each word."""
-        number = {name: index for index, name in enumerate(self.labels)}
-        return np.array([number[tag] for tags in rows.labels() for tag in tags], np.int64)
+        class_ids = {name: number for number, name in enumerate(self.labels)}
+        return np.array([class_ids[tag] for tags in rows.labels() for tag in tags], np.int64)
 
     def collator(self) -> Any:
         return DataCollatorForTokenClassification(self.tokenizer)
 
-    # ---- predictions
-
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
-        return outputs["logits"].argmax(-1)
+        return outputs["logits"].argmax(-1)  # (B, L) class ids
 
     def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
         """Return a label for each word of each sentence; "O" for a word without pieces."""
         assert isinstance(kept, np.ndarray)
-        inside = encoded.feature >= 0
-        numbers = kept[encoded.feature[inside], encoded.position[inside]]
-        labels = np.full(len(inside), OUTSIDE, dtype=object)
-        labels[inside] = np.array(self.labels, dtype=object)[numbers]
+        has_pieces = encoded.feature >= 0
+        class_ids = kept[encoded.feature[has_pieces], encoded.position[has_pieces]]
+        labels = np.full(len(has_pieces), OUTSIDE, dtype=object)
+        labels[has_pieces] = np.array(self.labels, dtype=object)[class_ids]
         words = iter(labels.tolist())
         return [[next(words) for _ in sentence] for sentence in rows.words]
 
@@ -134,13 +130,15 @@ class TokenClassificationHead(Head):
         """Return `labels`, one per word; of a text also its words (`tokens`) and the characters of its `entities`."""
         added: list[dict[str, Any]] = []
         for words, labels, spans in zip(rows.words, predictions, rows.spans, strict=True):
-            added.append({"labels": labels, **({"tokens": words} if spans else {})})
+            columns: dict[str, Any] = {"labels": labels}
+            if spans:  # (begin, end) of each word of a text; rows of words have none
+                columns["tokens"] = words
             if spans and self.labels_entities:
-                own = [
+                columns["entities"] = [
                     {"label": kind, "start": spans[first][0], "end": spans[last][1]}
                     for kind, first, last in entities(labels)
                 ]
-                added[-1] |= {"entities": own}
+            added.append(columns)
         return added
 
     def texts_of_row(self, rows: TaggedSentences, number: int) -> list[str]:
@@ -148,16 +146,13 @@ class TokenClassificationHead(Head):
 
     def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
         """Return the text with its entities marked, or each word where labels are not of entities."""
-        [labels], [spans] = predictions, rows.spans
+        [labels], [spans] = predictions, rows.spans  # of one text
         if not self.labels_entities:
-            return marked(
-                texts["text"], [(*span, label) for span, label in zip(spans, labels, strict=True)], self.labels
-            )
+            words = [(*span, label) for span, label in zip(spans, labels, strict=True)]
+            return marked(texts["text"], words, self.labels)
         kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
         parts = [(spans[first][0], spans[last][1], kind) for kind, first, last in entities(labels)]
         return marked(texts["text"], parts, kinds)
-
-    # ---- metrics
 
     def metric_names(self) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy", "loss") if self.labels_entities else ("accuracy", "loss")

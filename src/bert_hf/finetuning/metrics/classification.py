@@ -81,38 +81,32 @@ def classification_metrics(
 
 
 def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
-    """Return the false-positive rate, recall and precision; 0 where there are no rows to count."""
-    pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
-    shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]
+    """Return `false_positive_rate`, `recall` and `precision` of (N,) bools; 0 where there are no rows to count."""
+    hits_and_rows = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
+    shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in hits_and_rows]
     return dict(zip(THRESHOLD_METRICS, shares, strict=True))
-
-
-# ---- several labels per row
 
 
 def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = None) -> np.ndarray:
     """Return (N, C) 1 where the probability of a label reaches its threshold, by default 0.5, else 0."""
-    least = 0.5 if thresholds is None else np.asarray(thresholds)
-    return (expit(logits.astype(np.float64)) >= least).astype(np.int64)
+    lowest = 0.5 if thresholds is None else np.asarray(thresholds)
+    return (expit(logits.astype(np.float64)) >= lowest).astype(np.int64)
 
 
 def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Sequence[str] = ()) -> dict[str, float]:
-    """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label.
+    """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label that has a name.
 
-    Both sides are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
+    Predictions and references are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
-    averages: Any = ({"average": "micro", "zero_division": 0}, {"average": None, "zero_division": 0})
-    micro, each = (f1_score(references, predictions, **average) for average in averages)
+    options: Any = {"zero_division": 0}
+    f1_of_label = f1_score(references, predictions, average=None, **options)
     return {
-        "micro_f1": float(micro),
-        "macro_f1": float(np.mean(each)),
+        "micro_f1": float(f1_score(references, predictions, average="micro", **options)),
+        "macro_f1": float(np.mean(f1_of_label)),
         "accuracy": float((predictions == references).all(1).mean()),
-        **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(each), strict=False)},
+        **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(f1_of_label), strict=False)},
     }
-
-
-# ---- numbers
 
 
 def regression_metrics(scores: ArrayLike, references: ArrayLike) -> dict[str, float]:
@@ -135,13 +129,13 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
 
 
 def label_report(references: Any, predictions: Any, names: Sequence[str] | None = None) -> str:
-    """Return a table with precision, recall and F1 of each label."""
-    how: Any = {"target_names": names, "zero_division": 0, "digits": 4}
-    return str(classification_report(references, predictions, **how))
+    """Return a table with precision, recall and F1 of each label; `names` of labels that are class ids."""
+    options: Any = {"target_names": names, "zero_division": 0, "digits": 4}
+    return str(classification_report(references, predictions, **options))
 
 
 def metric_title(name: str, labels: Sequence[str]) -> str:
-    """Return the name of a metric for tables: `F1 of 'spam'` of two classes, `matthews correlation`."""
+    """Return the title of a metric in tables: `matthews correlation`; of F1 with two classes `F1 of 'spam'`."""
     return f"F1 of {labels[1]!r}" if name == "f1" and len(labels) == 2 else name.replace("_", " ")
 
 

@@ -29,7 +29,10 @@ class Entity(NamedTuple):
 
 @functools.cache  # a data set has few different tags
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return (prefix, type) of a tag: `B-creative-work` → ("B", "creative-work"), `city` → ("I", "city")."""
+    """Return (prefix, type) of a tag, the prefix one of O, B, I, E and S, as in BIOES.
+
+    `B-creative-work` → ("B", "creative-work"), `U-X` → ("S", "X"), `city` → ("I", "city"), `O` → ("O", "").
+    """
     if tag == OUTSIDE:
         return OUTSIDE, ""
     match = _TAG.fullmatch(tag)
@@ -40,12 +43,12 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def is_tag(tag: str) -> bool:
-    """Return whether a tag is `O`, or begins with one of the prefixes."""
+    """Return whether a tag is `O`, or has one of the prefixes of IOB, BIOES, BILOU or BMES."""
     return tag == OUTSIDE or _TAG.fullmatch(tag) is not None
 
 
 def have_entities(labels: Iterable[str]) -> bool:
-    """Return whether labels are of entities; parts of speech have neither prefixes nor `O`."""
+    """Return whether labels are of entities: one is `O`, or all have prefixes. Parts of speech have neither."""
     labels = set(labels)
     return OUTSIDE in labels or all(map(is_tag, labels))
 
@@ -82,11 +85,11 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return result
 
 
-# ---- schemes
-
-
 def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
-    """Return whether the tags follow IOB1: entities begin with `I-`, or with `B-` directly after one of their type."""
+    """Return whether the tags follow IOB1: entities begin with `I-`, or with `B-` directly after one of their type.
+
+    At least one begins with `I-`: otherwise the tags are IOB2 as well, or there are no entities.
+    """
     has_inside_start = False
     for tags in sentences:
         for previous, tag in _with_previous(tags):
@@ -98,7 +101,7 @@ def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Turn tags into IOB2, where each begins with `B-`; of tags with the prefixes `B` and `I`.
+    """Turn IOB1 tags into IOB2, where each entity begins with `B-`.
 
     to_iob2(["I-X", "I-X", "B-X", "O", "I-Y"]) == ["B-X", "I-X", "B-X", "O", "B-Y"]
     """
@@ -110,9 +113,6 @@ def _with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip([OUTSIDE, *tags], tags, strict=False)
 
 
-# ---- metrics
-
-
 class Counts(NamedTuple):
     """Entities of one type, or of all: in the data, predicted, and predicted with the right words and type."""
 
@@ -121,17 +121,18 @@ class Counts(NamedTuple):
     correct: int
 
     def rates(self) -> tuple[float, float, float]:
-        """Return precision, recall and F1; 0 where none is predicted, or none is in the data."""
-        both = self.gold + self.predicted
-        return self.correct / max(1, self.predicted), self.correct / max(1, self.gold), 2 * self.correct / max(1, both)
+        """Return (precision, recall, F1); 0 where none is predicted, or none is in the data."""
+        precision = self.correct / max(1, self.predicted)
+        recall = self.correct / max(1, self.gold)
+        return precision, recall, 2 * self.correct / max(1, self.gold + self.predicted)
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
     """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
     counts: dict[str, list[int]] = {}
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        right, guessed = set(entities(gold_tags)), set(entities(predicted_tags))
-        for column, counted in enumerate((right, guessed, right & guessed)):  # in the order of `Counts`
+        in_data, guessed = set(entities(gold_tags)), set(entities(predicted_tags))
+        for column, counted in enumerate((in_data, guessed, in_data & guessed)):  # in the order of `Counts`
             for entity in counted:
                 counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
     return {kind: Counts(*counts[kind]) for kind in sorted(counts)}
@@ -139,7 +140,9 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 def overall(counts: dict[str, Counts]) -> Counts:
     """Return the sum over all types, from which micro-averaged metrics follow."""
-    return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
+    if not counts:
+        return Counts(0, 0, 0)
+    return Counts(*map(sum, zip(*counts.values(), strict=True)))
 
 
 def tagging_metrics(
@@ -156,8 +159,9 @@ def tagging_metrics(
     if not of_entities:
         return accuracy
     counts = count_entities(gold, predicted)
-    together = zip(("precision", "recall", "f1"), overall(counts).rates(), strict=True)
-    return {**dict(together), **accuracy, **{f"f1_{kind}": count.rates()[2] for kind, count in counts.items()}}
+    precision, recall, f1 = overall(counts).rates()
+    f1_of_type = {f"f1_{kind}": count.rates()[2] for kind, count in counts.items()}
+    return {"precision": precision, "recall": recall, "f1": f1, **accuracy, **f1_of_type}
 
 
 def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:

@@ -27,16 +27,16 @@ _SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JML
 _INPUTS = "Args: predictions and references, one entry for each row."
 
 
-def _sides(value: Any) -> Mapping[str, Any]:
-    """Return the types of predictions and references that have the same type."""
+def _inputs_of_type(value: Any) -> Mapping[str, Any]:
+    """Return the `datasets` types of a metric's inputs, where predictions and references have the same."""
     return {"predictions": value, "references": value}
 
 
 class _Metric(evaluate.Metric):
-    """A function of predictions and references as a metric that keeps its inputs in memory."""
+    """A function of predictions and references as a metric that keeps its inputs in memory, not in a cache file."""
 
-    function: ClassVar[Callable[..., dict[str, float]]]
-    inputs: ClassVar[Mapping[str, Any]] = {}
+    function: ClassVar[Callable[..., dict[str, float]]]  # or `_compute`, where its arguments are others
+    inputs: ClassVar[Mapping[str, Any]] = {}  # types of the arguments
     source = _SKLEARN
 
     def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
@@ -61,28 +61,28 @@ class Classification(_Metric):
     """
 
     function = staticmethod(classification_metrics)
-    inputs = _sides(Value("int64"))
+    inputs = _inputs_of_type(Value("int64"))
 
 
 class MultiLabel(_Metric):
-    """Micro and macro F1, accuracy of whole rows, and F1 of each of the `names`, of rows of 0 and 1."""
+    """Micro and macro F1, accuracy of whole rows, and F1 of each label in `names`; a row has 0 or 1 for each label."""
 
     function = staticmethod(multi_label_metrics)
-    inputs = _sides(Several(Value("int64")))
+    inputs = _inputs_of_type(Several(Value("int64")))
 
 
 class Regression(_Metric):
     """Correlations and root mean squared error of numbers."""
 
     function = staticmethod(regression_metrics)
-    inputs = _sides(Value("float64"))
+    inputs = _inputs_of_type(Value("float64"))
 
 
 class TokenClassification(_Metric):
     """Accuracy of labels and, if they are `of_entities`, precision, recall and F1, as conlleval computes them."""
 
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
-    inputs = _sides(Several(Value("string")))
+    inputs = _inputs_of_type(Several(Value("string")))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return tagging_metrics(references, predictions, **options)
@@ -112,13 +112,10 @@ class QuestionAnswering(_Metric):
 class MultipleChoice(_Metric):
     """Accuracy of the numbers of choices."""
 
-    inputs = _sides(Value("int64"))
+    inputs = _inputs_of_type(Value("int64"))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
-
-
-# ---- further metrics
 
 
 def load_metrics(names: Sequence[str | evaluate.Metric], config: str | None = None) -> list[evaluate.Metric]:

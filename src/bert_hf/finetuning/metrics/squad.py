@@ -18,9 +18,6 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-# ---- one answer
-
-
 def normalized(answer: str) -> str:
     """Return the answer without case, ASCII punctuation, articles and repeated spaces.
 
@@ -37,10 +34,12 @@ def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
     """
     answers = [answer for answer in map(normalized, gold) if answer] or [""]
     words = normalized(prediction)
-    return max(float(words == answer) for answer in answers), max(_f1(words.split(), a.split()) for a in answers)
+    exact = max(float(words == answer) for answer in answers)
+    return exact, max(_f1(words.split(), answer.split()) for answer in answers)
 
 
 def _f1(words: list[str], gold: list[str]) -> float:
+    """Return F1 over the words of two answers; 1.0 if both are empty."""
     if not words or not gold:
         return float(words == gold)
 
@@ -50,9 +49,6 @@ def _f1(words: list[str], gold: list[str]) -> float:
     precision = shared / len(words)
     recall = shared / len(gold)
     return 2 * precision * recall / (precision + recall)
-
-
-# ---- all questions
 
 
 def official_metrics(
@@ -67,7 +63,7 @@ def official_metrics(
     Args:
         gold: gold answers by question id, at least one question; an empty list: the question has no answer.
         predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
-        odds: by question id, the odds of no answer; needed for every prediction. They add
+        odds: by question id, the odds of no answer (large: none), of every prediction. They add
             `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
         threshold: a question with odds above it counts as predicted "".
         answer_nothing: see `best_threshold`.
@@ -76,9 +72,9 @@ def official_metrics(
         `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, if there are such questions; `best_…`.
     """
     predicted = [name for name in gold if name in predictions]
-    raw = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
+    scores_of_texts = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
 
-    scores = dict(raw)
+    scores = dict(scores_of_texts)
     if odds is not None:  # above the threshold "" counts as predicted, which is correct if there is no answer
         unanswered = [name for name in predicted if odds[name] > threshold]
         scores |= {name: (float(not gold[name]), float(not gold[name])) for name in unanswered}
@@ -91,9 +87,9 @@ def official_metrics(
 
     if odds is not None:
         for number, metric in enumerate(("exact", "f1")):
-            column = {name: pair[number] for name, pair in raw.items()}
-            best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
-            metrics |= {f"best_{metric}": 100.0 * best / len(gold), f"best_{metric}_thresh": at}
+            column = {name: pair[number] for name, pair in scores_of_texts.items()}
+            best_sum, best_at = best_threshold(column, gold, predictions, odds, answer_nothing)
+            metrics |= {f"best_{metric}": 100.0 * best_sum / len(gold), f"best_{metric}_thresh": best_at}
     return metrics
 
 
@@ -121,18 +117,18 @@ def best_threshold(
     `scores` are of the predicted questions; `answer_nothing` replaces 0.0 as the threshold of answering nothing.
     """
     total = float(sum(not gold[name] for name in scores))  # nothing is answered
-    best, at = total, answer_nothing
+    best_total, threshold = total, answer_nothing
 
     for name in sorted(odds, key=lambda name: odds[name]):
         if name not in scores:
             continue
         if gold[name]:
             total += scores[name]
-        elif predictions[name]:
+        elif predictions[name]:  # "" was right, this answer is wrong
             total -= 1
-        if total > best:
-            best, at = total, odds[name]
-    return best, at
+        if total > best_total:
+            best_total, threshold = total, odds[name]
+    return best_total, threshold
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:

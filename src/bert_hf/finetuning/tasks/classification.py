@@ -53,16 +53,17 @@ class ClassificationTask(Task):
 
     def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
         super().__init__(task_args, tokenizer, head, metrics, config)
-        self._warning = ""
+        self._few_negatives = ""  # a line about a threshold that the validation rows cannot show
         if thresholds.threshold_option(task_args):
             targets, labels = self.targets("validation"), self.head.labels
             thresholds.check_threshold(task_args, targets, labels)
-            self._warning = thresholds.few_negatives_line(task_args.max_false_positive_rate, targets, labels)
+            self._few_negatives = thresholds.few_negatives_line(task_args.max_false_positive_rate, targets, labels)
         if task_args.class_weight == "balanced" and tokenizer is not None:
             self.head.class_weights = self._balanced_weights()
 
     @classmethod
     def make_head(cls, task_args: Any, tokenizer: Any, head: Any = None) -> Any:
+        """Return the head; --task sets its metrics, and whether it predicts numbers."""
         made: Any = super().make_head(task_args, tokenizer, head)
         known = TASKS.get(task_args.task or "")
         if known is not None:
@@ -72,12 +73,13 @@ class ClassificationTask(Task):
         return made
 
     def _compare_head(self, config: Any) -> str:
-        """Return why the head is new: also if the checkpoint's second class is not the one of a benchmark's F1."""
+        """Return why the head is new: also if the checkpoint's second class is not the one of a known task's F1."""
         labels = self.head.labels
         new_head = super()._compare_head(config)  # may take the checkpoint's order of the classes
         known = TASKS.get(self.task_args.task or "")
         swapped = len(labels) == 2 and self.head.labels != labels
-        if swapped and known is not None and ("f1" in known.metrics or not known.metrics):
+        reports_f1 = known is not None and ("f1" in known.metrics or not known.metrics)  # none: the usual metrics
+        if swapped and reports_f1:
             self.head.labels = labels
             return f"F1 is of {labels[1]!r}, and the checkpoint's classes are {', '.join(reversed(labels))}"
         return new_head
@@ -92,7 +94,7 @@ class ClassificationTask(Task):
         if known is None or task_args.train_file:
             return super().read()
         if task_args.data_dir is not None:
-            head.columns_read = Columns(*known.columns)  # predictions ask for these
+            head.columns_read = Columns(*known.columns)  # recorded, for rows to predict
             head.text_columns = tuple(filter(None, known.columns[:2]))
             parts = read_task_folder(str(task_args.task), task_args.data_dir)
             return {part: rows.with_names(task_args.class_names or ()) for part, rows in parts.items()}
@@ -119,7 +121,8 @@ class ClassificationTask(Task):
         self._log_repeated_rows(parts)
 
     def _log_repeated_rows(self, parts: dict[str, LabelledTexts]) -> None:
-        train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
+        """Log how many rows of each other part repeat the words of a training row, which raises the metrics."""
+        train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}  # texts without words do not count
         for name in parts.keys() - {"train"}:
             if repeated := sum(tuple(words_of(text)) in train for text in parts[name].joined()):
                 logger.info(f"{repeated:,} of {len(parts[name]):,} {name} rows have the same words as a training row")
@@ -144,6 +147,7 @@ class ClassificationTask(Task):
 
     @classmethod
     def source(cls, task_args: Any) -> Any:
+        """Return where the rows come from, of a known task its folder or Hub id; check the options that say it."""
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
@@ -153,7 +157,8 @@ class ClassificationTask(Task):
         return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
-        return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._warning]))
+        about_long_texts = self.encoded("train").note
+        return "\n".join(filter(None, [super().describe(), about_long_texts, self._few_negatives]))
 
     def targets(self, part: str) -> Any:
         """Return the class ids or numbers of a part's rows; None where it has no labels."""
@@ -161,7 +166,8 @@ class ClassificationTask(Task):
         return None if rows.labels is None else self.head.targets(rows)
 
     def _balanced_weights(self) -> Tensor:
-        counts = np.bincount(self.encoded("train").features["labels"], minlength=len(self.head.labels))  # windows, too
+        """Return (C,) weights, each inverse to the number of training features of its class."""
+        counts = np.bincount(self.encoded("train").features["labels"], minlength=len(self.head.labels))
         balanced = counts.sum() / (len(counts) * counts.clip(min=1))  # a class may have no training row
         return torch.from_numpy(balanced).float()
 
@@ -169,7 +175,7 @@ class ClassificationTask(Task):
 
     def forget_decisions(self) -> None:
         super().forget_decisions()
-        self.head.typical = {}
+        self.head.typical = {}  # recorded after a training, to notice drift
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
         """Calibrate the last layer and choose the threshold by validation rows; return a line on each."""
@@ -211,6 +217,8 @@ class ClassificationTask(Task):
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
+
+        # Metrics of one part, mistakes of all that have labels
         labelled = [each for each in kept if self.targets(each) is not None]
         parts = {each: self._predicted_rows(each, kept[each]) for each in labelled}
         findings = []
@@ -228,11 +236,11 @@ class ClassificationTask(Task):
         return list(filter(None, [*findings, drift]))
 
     def _constant_line(self, part: str, kept: Kept) -> list[str]:
-        """Return a sentence where the predicted numbers are nearly the same for all rows."""
-        predicted, own = self.predictions(part, kept).std(), self.targets(part).std()
-        if predicted >= _LEAST_DEVIATION * own:
+        """Return a sentence where the predicted numbers are nearly the same for all rows, else none."""
+        predicted, labels = self.predictions(part, kept).std(), self.targets(part).std()
+        if predicted >= _LEAST_DEVIATION * labels:
             return []
-        deviations = f"deviation {predicted:.2g}, of the labels {own:.2g}"
+        deviations = f"deviation {predicted:.2g}, of the labels {labels:.2g}"
         return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
     def _predicted_rows(self, part: str, kept: Kept) -> PredictedRows:
@@ -247,12 +255,12 @@ class ClassificationTask(Task):
         if known is None or part not in known.submissions or len(logits) == self.task_args.max_eval_samples:
             return
 
-        # In the benchmark's order of classes, which rows name or number
+        # The head's class ids become the benchmark's: the rows have its class names, or its ids as names
         values = self.head.chosen(logits)
         for order in {known.labels, tuple("012"[: len(known.labels)])}:
             if sorted(order) == sorted(labels):
-                numbers = np.array([order.index(labels[value]) for value in values]) if labels else values
-                write_submission(folder, str(self.task_args.task), part, numbers)
+                class_ids = np.array([order.index(labels[value]) for value in values]) if labels else values
+                write_submission(folder, str(self.task_args.task), part, class_ids)
 
     # ---- identity, card, report
 
@@ -264,10 +272,10 @@ class ClassificationTask(Task):
         text = '"An example sentence."'
         if self.parts["train"].pairs is not None:
             text = '{"text": "An example sentence.", "text_pair": "Another one."}'
-        every = ", top_k=None" if self.head.several_labels else ""
+        every_label = ", top_k=None" if self.head.several_labels else ""
         return f"""from transformers import pipeline
 
-classify = pipeline("text-classification", model="{model}"{every})
+classify = pipeline("text-classification", model="{model}"{every_label})
 classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens"""
 
     def limits(self) -> list[str]:
@@ -289,13 +297,12 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         limits = self.tokenizer, task_args.max_seq_length, task_args.long_texts
         train, validation, test = (cut_texts(self.parts[each], *limits) for each in ("train", "validation", part))
         baselines = Baselines(train, self.head)
-        chosen = {}  # thresholds, as the model's
+        threshold_of_kind = {}  # chosen in the same way as the model's
         if thresholds.threshold_option(task_args):
             scores, targets = baselines.predict(validation), self.targets("validation")
-            chosen = {
-                kind: thresholds.choose_thresholds(scores[kind], targets, task_args) for kind in baselines.models
-            }
-        return baselines.metrics(test, chosen)
+            for kind in baselines.models:
+                threshold_of_kind[kind] = thresholds.choose_thresholds(scores[kind], targets, task_args)
+        return baselines.metrics(test, threshold_of_kind)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
         """Return a table of the metrics beside the baselines', the findings, and the confusion matrix."""
@@ -327,9 +334,9 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
 def write_mistakes(path: Path, parts: Mapping[str, PredictedRows], labels: Sequence[str]) -> str:
     """Write every wrong prediction of some parts, the most probable first; return a sentence on them.
 
-    A label is suspected where the model, which was not fitted to these rows, is at least as sure of another class as
-    it is on average when it predicts that class, and knows more than the classes' frequencies: the label is at most
-    half as probable as it is frequent. (Northcutt et al. 2021 average over the rows with that label:
+    A label is suspected of being wrong where the model, which was not fitted to these rows, is at least as sure of
+    another class as it is on average when it predicts that class, and knows more than the classes' frequencies: the
+    label is at most half as probable as it is frequent. (Northcutt et al. 2021 average over the rows with that label:
     where many of them are predicted wrongly, the average is low and nearly every mistake is suspected.)
     """
     header = ["part", "file", "line", "label", "prediction", "score", "suspected_label_error", "text"]

@@ -11,7 +11,7 @@ from bert_hf.finetuning.tasks.task import Task
 
 
 class MultipleChoiceTask(Task):
-    """Rows of choices."""
+    """Contexts with choices, of which one fits."""
 
     head_name = "multiple_choice"
     example: ClassVar[Any] = {
@@ -21,6 +21,7 @@ class MultipleChoiceTask(Task):
     parts: dict[str, list[ChoiceRow]]
 
     def groups(self, rows: list[ChoiceRow]) -> np.ndarray:
+        """Return the groups of near-duplicate contexts; of equal ones if fewer than three groups are to be split."""
         texts = [row.context or row.question for row in rows]
         groups = near_duplicate_groups(texts)
         if len(np.unique(groups)) >= 3:  # training, validation and test rows
@@ -28,15 +29,13 @@ class MultipleChoiceTask(Task):
         logger.info("! the contexts are near-duplicates of each other: only equal ones stay in one part")
         return np.unique(texts, return_inverse=True)[1]
 
-    # ---- identity, card, baseline
-
     def identifying(self, part: str) -> Any:
-        return [row[:4] for row in self.parts[part]]
+        return [(row.context, row.question, row.choices, row.label) for row in self.parts[part]]
 
     def baseline_metrics(self) -> dict[str, float]:
-        """Return the accuracy of the choice that is right most often in the training rows, wherever it is placed."""
-        judged = self.parts.get("test", self.parts["validation"])
-        labels = [row.label for row in judged if row.label is not None]
+        """Return the accuracy of always giving the number that is right most often in the training rows."""
+        rows = self.parts.get("test", self.parts["validation"])
+        labels = [row.label for row in rows if row.label is not None]
         if not labels:
             return {}
         counts = np.bincount([row.label for row in self.parts["train"] if row.label is not None])

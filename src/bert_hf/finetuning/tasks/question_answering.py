@@ -17,10 +17,9 @@ from bert_hf.finetuning.tasks.task import Task
 
 
 class QuestionAnsweringTask(Task):
-    """Questions on contexts.
+    """Questions on contexts, and the threshold above which a question has no answer (see `QuestionAnsweringHead`).
 
-    Where questions without an answer are predicted, a question has none if its null odds exceed a threshold, which the
-    validation questions decide, unless it is given.
+    Where some questions have no answer (--version_2_with_negative), the validation questions decide it, or an option.
     """
 
     head_name = "question_answering"
@@ -38,16 +37,17 @@ class QuestionAnsweringTask(Task):
             for part in self.parts:  # here, so that invalid data are reported before the run begins
                 self.encoded(part)
 
-    # ---- rows
-
     def prepare(self, parts: dict[str, list[Question]]) -> None:
-        """Check that some have answers; set --version_2_with_negative, if not given, by whether some have none."""
+        """Check that some training questions have answers; set --version_2_with_negative where it is not given.
+
+        It is true if a question has no answer. Test questions do not count: their answers may be unknown.
+        """
         if not any(question.answers for question in parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
         if self.task_args.version_2_with_negative is None:
-            scored = [question for part, own in parts.items() if part != "test" for question in own]
-            self.task_args.version_2_with_negative = not all(question.answers for question in scored)
+            known = [question for part, questions in parts.items() if part != "test" for question in questions]
+            self.task_args.version_2_with_negative = not all(question.answers for question in known)
             self.head.given["version_2_with_negative"] = self.task_args.version_2_with_negative
         super().prepare(parts)
 
@@ -60,11 +60,9 @@ class QuestionAnsweringTask(Task):
         numbers = {context: number for number, context in enumerate(titles)}
         return groups[[numbers[question.context] for question in rows]]
 
-    # ---- metrics and decisions
-
     def forget_decisions(self) -> None:
         super().forget_decisions()
-        # In a training, in an evaluation of a finished model, and after a training
+        # "open" in a training, "restored" in an evaluation of a finished model, "decided" after a training
         self._threshold_is: Literal["open", "restored", "decided"] = "open"
 
     def restore(self, config: Any) -> None:
@@ -72,15 +70,14 @@ class QuestionAnsweringTask(Task):
         self._threshold_is = "restored"
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
-        self._threshold_is = "decided"
+        self._threshold_is = "decided"  # by `metrics` of the validation questions
         return []
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
         """Return the official metrics, in percent; in a training, validation questions also choose the threshold.
 
-        With questions that have no answer, `exact` and `f1` of the validation questions are those at the given
-        threshold or at 0, and `best_…` those at the best, which decides; of other parts, and after the training, those
-        at the threshold that was decided.
+        Without --version_2_with_negative, on other parts and after a training: those at `head.threshold`. Of the
+        validation questions before: `exact` and `f1` at the given threshold or at 0, and `best_…` at the best one.
         """
         given = self.task_args.null_score_diff_threshold
         if given is not None:
@@ -92,18 +89,16 @@ class QuestionAnsweringTask(Task):
         predictions = self.predictions(part, kept)
         odds = {prediction.question.id: prediction.null_odds for prediction in predictions}
         texts = {prediction.question.id: prediction.text() for prediction in predictions}
-        at = {"threshold": given or 0.0, "answer_nothing": min(odds.values()) - 1.0}
         gold = {each.id: [text for text, _ in each.answers or ()] for each in self.parts[part]}
-        official = official_metrics(gold, texts, odds, **at)
+        below_all = min(odds.values()) - 1.0  # a threshold at which no question has an answer
+        official = official_metrics(gold, texts, odds, threshold=given or 0.0, answer_nothing=below_all)
         if given is None and self._threshold_is == "open":
             self.head.threshold = official["best_f1_thresh"]
         return {**super().metrics(part, kept, losses), **official}
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        """Write the official files."""
+        """Write the files that SQuAD's official script reads, and the best answers of each question."""
         write_predictions(folder, self.predictions(part, kept), self.head.threshold)
-
-    # ---- identity
 
     def identifying(self, part: str) -> Any:
         return [[each.id, each.question, each.context, each.answers] for each in self.parts[part]]

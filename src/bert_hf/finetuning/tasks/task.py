@@ -35,13 +35,13 @@ _TASKS = {
 class Task:
     """The rows of a run (section 4 of Devlin et al. 2019), their head, and the report.
 
-    The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A subclass adds what a kind of rows
-    is compared with and reported by; a new kind of head needs none.
+    `run.py` (start, train, evaluate, finish) and `trainer.py` use it. A subclass adds baselines, decisions by the
+    validation rows, and a report; a new kind of head needs none.
 
     Args:
         task_args: options: which rows, and how they become features.
         tokenizer: None where rows are only read.
-        head: name of the head; `Task` itself has no default.
+        head: name or class of the head; by default `head_name`, which `Task` itself does not have.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
         config: configuration of the checkpoint; by default it is read.
     """
@@ -70,18 +70,18 @@ class Task:
 
         parts = self.read()
         self.prepare(parts)
-        self.new_head = self._compare_head(config)
+        self.new_head = self._compare_head(config)  # why the head is new; "": the checkpoint's is trained further
         self.new_layers: list[str] = []  # weights of the head that are random (`load_task_model`)
         self.parts = limit_rows(self.add_split_parts(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
-        self.further_names: tuple[str, ...] = ()  # of the numbers that they give
         self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
+        self.further_names: tuple[str, ...] = ()  # of the numbers that `further` metrics gave in `metrics`
 
     @classmethod
     def make_head(cls, task_args: TaskArguments, tokenizer: Any, head: str | type[Head] | None = None) -> Head:
-        """Return the head, by the options of the task."""
-        kind = head_named(head or cls.head_name) if head is None or isinstance(head, str) else head
-        return kind(tokenizer, vars(task_args))
+        """Return a new head with the options of the task: of a name, a class, or by default `head_name`."""
+        head_class = head_named(head or cls.head_name) if head is None or isinstance(head, str) else head
+        return head_class(tokenizer, vars(task_args))
 
     def _compare_head(self, config: Any) -> str:
         """Return why the checkpoint's layers of the head are not trained further; "" where they are."""
@@ -99,14 +99,14 @@ class Task:
         if task_args.train_file:
             encoding = getattr(task_args, "encoding", None)
             files = task_args.files()
-            rows_of_part = {part: list(rows_of_files(self.head, own, encoding)) for part, own in files.items()}
+            rows_of_part = {part: list(rows_of_files(self.head, paths, encoding)) for part, paths in files.items()}
         else:
             rows_of_part = hub_rows(source, task_args.dataset_config_name)
         return {part: self.head.read(rows, self.labels_of(part)) for part, rows in rows_of_part.items()}
 
     @staticmethod
     def labels_of(part: str) -> Labels:
-        """Return whether rows of a part need labels: test rows may have none."""
+        """Return whether rows of a part need labels (see `Head.read`): by default test rows may have none."""
         return "optional" if part.startswith("test") else "needed"
 
     def prepare(self, parts: dict[str, Any]) -> None:
@@ -122,7 +122,10 @@ class Task:
         return np.zeros(len(rows), np.int64)
 
     def add_split_parts(self, parts: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts, missing ones split off the training rows; given validation rows suffice."""
+        """Return the parts, with validation and test rows split off the training rows where there are none.
+
+        Where validation rows are given, no test rows are split off.
+        """
         if "validation" in parts:
             return parts
         task_args = self.task_args
@@ -137,15 +140,15 @@ class Task:
 
     @classmethod
     def label_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
-        """Return the class names by id, of the rows as they are given."""
-        task = cls.__new__(cls)
+        """Return the class names by id, from the rows that the options name; no part is split off."""
+        task = cls.__new__(cls)  # without `__init__`, which would also split the rows and compare the checkpoint
         task.task_args, task.head = task_args, cls.make_head(task_args, None)
         task.prepare(task.read())
         return task.head.labels
 
     @classmethod
     def source(cls, task_args: TaskArguments) -> Any:
-        """Return where the rows come from, in words, or the dataset itself."""
+        """Return where the rows come from: "files", the id of a dataset, or datasets in memory, by part."""
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
@@ -182,7 +185,7 @@ class Task:
         return "labels" in self.encoded(part).features.column_names
 
     def collator(self) -> Callable:
-        """Return what makes a padded batch of features."""
+        """Return the function that makes a padded batch of a list of features."""
         return self.head.collator()
 
     # ---- metrics and decisions
@@ -192,7 +195,7 @@ class Task:
         return self.head.decode(self.parts[part], self.encoded(part), kept)
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
-        """Return the metrics of a labelled part, by what was kept and (F, 2) the losses of its features."""
+        """Return the metrics of a labelled part, by what was kept and (F, 2) the sums and numbers of its losses."""
         rows, predictions = self.parts[part], self.predictions(part, kept)
         further = compute_further_metrics(self.head, rows, predictions, self.further)
         self.further_names = tuple(further)
@@ -207,11 +210,17 @@ class Task:
         self.head.restore(config)
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
-        """Return lines on what the validation rows decide after the training; without a network no weights change."""
+        """Decide by the validation rows after the training, such as a threshold; return lines on it for the log.
+
+        A calibration changes weights of the network; where it is None, they stay.
+        """
         return []
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
-        """Write the error analysis into a folder, and return its main findings; `part` has the reported metrics."""
+        """Write the error analysis into a folder, and return its findings as sentences.
+
+        `part` is the one whose metrics are reported, `kept` is by part.
+        """
         return []
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
@@ -219,21 +228,22 @@ class Task:
         rows, head = self.parts[part], self.head
         lines = []
         for number, added in enumerate(head.added_columns(rows, self.predictions(part, kept))):
-            texts = dict(zip(head.text_columns, head.texts_of_row(rows, number), strict=True))
-            own = {f"prediction_{name}" if name in texts else name: value for name, value in added.items()}
-            lines.append(json.dumps({**texts, **own}, ensure_ascii=False) + "\n")
+            columns: dict[str, Any] = dict(zip(head.text_columns, head.texts_of_row(rows, number), strict=True))
+            columns |= {f"prediction_{name}" if name in columns else name: value for name, value in added.items()}
+            lines.append(json.dumps(columns, ensure_ascii=False) + "\n")
         write_durably(folder / f"{part}_predictions.jsonl", "".join(lines))
 
     def examples(self, part: str, most: int = 5) -> list[list[str]]:
-        """Return the texts of some rows for the demo, of each class in turn; [] for a head without one."""
+        """Return the texts of the first rows of each class for the demo; [] for a head without text boxes."""
         if not self.head.text_columns:
             return []
         rows = self.parts[part]
         strata = self.strata(rows)
         rank = np.zeros(len(rows), np.int64)  # of each row within its class
-        for value in np.unique(strata):
-            rank[strata == value] = np.arange(np.sum(strata == value))
-        return [self.head.texts_of_row(rows, number) for number in np.argsort(rank, kind="stable")[:most].tolist()]
+        for stratum in np.unique(strata):
+            rank[strata == stratum] = np.arange(np.sum(strata == stratum))
+        chosen = np.argsort(rank, kind="stable")[:most]  # the first row of each class, then the second ones
+        return [self.head.texts_of_row(rows, number) for number in chosen.tolist()]
 
     # ---- identity, card, report
 
@@ -267,7 +277,7 @@ class Task:
 
 
 def limit_rows(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
-    """Return the parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
+    """Return the parts, each with at most --max_train_samples or --max_eval_samples rows, drawn by --split_seed."""
     result = {}
     for number, (part, rows) in enumerate(parts.items()):
         most = task_args.max_train_samples if part == "train" else task_args.max_eval_samples
@@ -286,21 +296,21 @@ def task_of_rows(
     metrics: Sequence[Any] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Return the task of rows in memory: `parts` by name, None for one without rows; the rest as for `FineTuner`."""
+    """Return the task of rows in memory, by part (None: no such rows); the other arguments are as of `FineTuner`."""
     if parts.get("train") is None:
         raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
     name = head if isinstance(head, str) else head.name
     module = importlib.import_module(f"bert_hf.finetuning.tasks.{name if name in _TASKS else 'task'}")
     task_class: Any = getattr(module, _TASKS.get(name, "Task"))
-    names = [field.name for field in fields(task_class.arguments)]
+    known_options = [field.name for field in fields(task_class.arguments)]
     for option in options or {}:
-        check_known(option, names, f"the head {name!r} has no option {option!r}", "FineTuner")
+        check_known(option, known_options, f"the head {name!r} has no option {option!r}", "FineTuner")
 
-    where, config = model, None
+    where, config = model, None  # of a folder or Hub id the task reads the configuration
     if not isinstance(model, str | Path):
         network: Any = model
         where, config = network.name_or_path, copy.copy(network.config)
         config.architectures = [each.__name__ for each in type(model).__mro__]  # also of a subclass of one's own
-    rows = {part: own for part, own in parts.items() if own is not None}
-    task_args = task_class.arguments(str(where), dataset_name=rows, **(options or {}))
+    rows_of_part = {part: rows for part, rows in parts.items() if rows is not None}
+    task_args = task_class.arguments(str(where), dataset_name=rows_of_part, **(options or {}))
     return task_class(task_args, tokenizer or load_tokenizer(str(where)), head, metrics, config)

@@ -29,19 +29,16 @@ class TokenClassificationTask(Task):
         head = head or ("frozen_features" if task_args.feature_based else None)
         return super().make_head(task_args, tokenizer, head)
 
-    # ---- rows
-
     @staticmethod
     def labels_of(part: str) -> Any:
-        return "needed"
+        return "needed"  # of test rows, too
 
     def groups(self, rows: TaggedSentences) -> np.ndarray:
+        """Return the groups of near-duplicate sentences, and whole documents where the files separate them."""
         files = {where for where, _, _ in rows.places}
-        marked = len(set(rows.documents)) > len(files)  # else each file is one document
+        has_documents = len(set(rows.documents)) > len(files)  # else each file is one document
         texts = [" ".join(words) for words in rows.words]
-        return near_duplicate_groups(texts, rows.documents if marked else None)
-
-    # ---- network
+        return near_duplicate_groups(texts, rows.documents if has_documents else None)
 
     def make_frozen_network(self, bert: Any, args: FineTuningArguments) -> tuple[Any, str]:
         """Return a BiLSTM tagger on a `BertModel`, and a line on its weights; set its defaults in `args`."""
@@ -59,8 +56,6 @@ class TokenClassificationTask(Task):
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 
-    # ---- identity, card, report
-
     def identifying(self, part: str) -> Any:
         rows = self.parts[part]
         return [rows.words, rows.tags, rows.documents]
@@ -68,10 +63,10 @@ class TokenClassificationTask(Task):
     def usage(self, model: str) -> str:
         if not self.head.stock:
             return super().usage(model)
-        longest = self.task_args.max_seq_length
+        stride = self.task_args.max_seq_length // 4  # overlap of the windows in which the pipeline reads long texts
         return f"""from transformers import pipeline
 
-tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={longest // 4})
+tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={stride})
 tagger("{self.example}")"""
 
     def limits(self) -> list[str]:
