@@ -111,7 +111,7 @@ def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir
     files, tokenizer = probe_args.validation_file or [], probed.tokenizer
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     window = corpus.window(corpus.windows()[0])
-    nsp = len(window) > 1 and bool((window.sentences > 1).any())
+    nsp = len(window) > 1 and bool((window.sentence_counts > 1).any())
     phases = (Phase(probe_args.max_seq_length, None),)
     examples = PreTrainingExamples(corpus, phases, nsp=nsp, seed=0, fixed=True, limit=probe_args.max_eval_samples)
 

@@ -88,7 +88,7 @@ class PreTrainingReport(TrainerCallback):
         store, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
         offsets = store.token_offsets
         tokens = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
-        passes = tokens.sum() / max(1, store.sizes.sum())
+        passes = tokens.sum() / max(1, store.token_counts.sum())
         if not self.example_args.nsp or passes < _MANY_PASSES:
             return []
         return [
