@@ -86,7 +86,7 @@ def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
     write_manifest(tmp_path, {}, [writer.entry])
     window = Corpus(tmp_path).window((0,))
     assert 5 < len(window) < 40
-    assert window.sizes.max() < 50 + max(len(part.ids) for part in parts)
+    assert window.token_counts.max() < 50 + max(len(part.ids) for part in parts)
     whole = np.concatenate(
         [window.ids(*ends) for ends in zip(window.document_starts, window.document_ends, strict=True)]
     )
@@ -137,7 +137,7 @@ def test_another_split_is_another_corpus(corpus):
     assert len({part.fingerprint for part in [corpus, *parts]}) == 5
     assert [part.fingerprint for part in corpus.split(5)] == [part.fingerprint for part in parts[:2]]
     for part in parts:
-        assert part.tokens == corpus.window(corpus.windows()[0]).sizes.sum() - (corpus.tokens - part.tokens)
+        assert part.tokens == corpus.window(corpus.windows()[0]).token_counts.sum() - (corpus.tokens - part.tokens)
         counted = Corpus(part.folder, part.manifest, part.shards, part.documents).tokens
         assert part.tokens == counted
 

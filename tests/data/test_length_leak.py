@@ -149,8 +149,8 @@ def test_every_one_sentence_document_has_a_pair_and_a_counterpart(sizes, longest
 
     single = starts[ends - starts == 1]
     count = len(single)
-    next_pairs = np.arange(plan.pair_count - 2 * count, plan.pair_count - count)
-    single_pairs = np.arange(plan.pair_count - count, plan.pair_count)
+    next_pairs = np.arange(len(plan.label) - 2 * count, len(plan.label) - count)
+    single_pairs = np.arange(len(plan.label) - count, len(plan.label))
     assert plan.b_start[single_pairs].tolist() == single.tolist()
     assert (plan.label[next_pairs] == IS_NEXT).all()
     assert (plan.label[single_pairs] == NOT_NEXT).all()

@@ -45,7 +45,7 @@ def test_small_files_share_shards_and_give_the_text_of_one_file(many, tmp_path):
     texts = [[window.ids(start, end).tolist() for start, end in zip(window.document_starts, window.document_ends,
               strict=True)] for window in windows]  # fmt: skip
     assert texts[0] == texts[1]
-    assert np.array_equal(windows[0].sentences, windows[1].sentences)
+    assert np.array_equal(windows[0].sentence_counts, windows[1].sentence_counts)
 
     # As many processes as one; what is finished is not made again
     made = contents(tmp_path / "together")

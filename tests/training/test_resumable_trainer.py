@@ -418,7 +418,7 @@ def test_every_rank_makes_the_same_number_of_pieces(tmp_path, tokenizer):
     trainer.state.global_step = 11  # in the long phase
     for width in (20, 40, 64):
         inputs = {"input_ids": torch.zeros(8, width, dtype=torch.long)}
-        assert [len(piece["input_ids"]) for piece in trainer._split_long(inputs)] == [4, 4]
+        assert [len(piece["input_ids"]) for piece in trainer._split_long_examples(inputs)] == [4, 4]
 
 
 # ---- subclasses

@@ -113,7 +113,7 @@ def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     # Sentence pairs need a document of two sentences, and another one for the negatives
     documents = corpus.window(corpus.windows()[0])
-    nsp = len(documents) > 1 and bool((documents.sentences > 1).any())
+    nsp = len(documents) > 1 and bool((documents.sentence_counts > 1).any())
     phases = (Phase(probe_args.max_seq_length, None),)
     examples = PreTrainingExamples(corpus, phases, nsp=nsp, seed=0, fixed=True, limit=probe_args.max_eval_samples)
 

@@ -45,10 +45,10 @@ def count_targets(batches: list[dict]) -> Tensor:
     """Return (2,) masked tokens and sequence pairs in batches, counted on the device of the batches."""
     counts = torch.zeros(2, dtype=torch.int64)
     for batch in batches:
-        for place, name in enumerate(LABELS):
+        for task, name in enumerate(LABELS):
             if batch.get(name) is not None:
                 counts = counts.to(batch[name].device)
-                counts[place] += (batch[name] != IGNORE_INDEX).sum()
+                counts[task] += (batch[name] != IGNORE_INDEX).sum()
     return counts
 
 
@@ -81,9 +81,9 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
 
 
 def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
-    """Return the losses of a batch by its tasks: masked tokens, pairs; a task without labels has no predictions."""
-    nothing = inputs["input_ids"].new_zeros(0)
-    tasks = [TaskLosses(nothing.float(), nothing, nothing, nothing)] * 2
+    """Return [of the masked tokens, of the pairs] in a batch; a task without labels has no predictions (N = 0)."""
+    empty = inputs["input_ids"].new_zeros(0)
+    tasks = [TaskLosses(empty.float(), empty, empty, empty)] * 2
     labels, pair_labels = map(inputs.get, LABELS)
 
     if labels is not None and losses.mlm_losses is not None and losses.mlm_correct is not None:

@@ -20,7 +20,7 @@ from bert_hf.models.modeling_bert import BertForPreTraining
 
 
 def planned_config(model_args: ModelArguments) -> BertConfig:
-    """Return the configuration of the network that is trained; its vocabulary may still be another one."""
+    """Return the configuration of the network that is trained; the tokenizer may still change its `vocab_size`."""
     where = model_args.model_name_or_path
     return config_of_checkpoint(where) if where else config_from_json(model_args.config_name)
 
@@ -55,7 +55,7 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         **model_args.dropouts(),
     )
 
-    # What fine-tuning recorded, which `predict` would obey
+    # What fine-tuning recorded, which `predict` would obey (`position_initializer` is recorded by pre-training)
     stock = BertConfig()
     for name in model.config.to_dict().keys() - stock.to_dict().keys() - {"position_initializer"}:
         vars(model.config).pop(name, None)

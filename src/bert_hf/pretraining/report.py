@@ -63,10 +63,12 @@ class PreTrainingReport(TrainerCallback):
         trainer.add_callback(self)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
+        """Print the metrics of the untrained model."""
         if state.global_step == 0 and state.is_world_process_zero:
             report_heldout("before", metrics or {}, self.baselines)
 
     def _banner(self) -> str:
+        """Return four lines: the sizes of model, text and batch, and the machine."""
         args = self.trainer.args
         model: Any = self.trainer.network
         mean_length = sum(share * length for length, share in self.example_args.lengths())
@@ -85,10 +87,10 @@ class PreTrainingReport(TrainerCallback):
     def _repetition_warning(self) -> list[str]:
         """Return a line if an epoch is many passes over the text, because few documents have several sentences."""
         examples: Any = self.trainer.train_dataset
-        store, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
-        offsets = store.token_offsets
+        window, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
+        offsets = window.token_offsets
         tokens = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
-        passes = tokens.sum() / max(1, store.sizes.sum())
+        passes = tokens.sum() / max(1, window.token_counts.sum())
         if not self.example_args.nsp or passes < _MANY_PASSES:
             return []
         return [
@@ -110,7 +112,8 @@ class PreTrainingReport(TrainerCallback):
             report_heldout("after", after, self.baselines)
             print(trained_line(trainer.state.global_step, trained))
             print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
-            by_make = in_clone() and self.run.folder == Path("runs/pretrain-default")  # installs the extra, too
+            # Of `make pretrain`: `make demo` also installs what the demo needs.
+            by_make = in_clone() and self.run.folder == Path("runs/pretrain-default")
             print("next:", "make demo" if by_make else next_command("demo", self.run.folder), flush=True)
 
 
@@ -131,9 +134,9 @@ def evaluate_only(
 
 
 def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return a sentence of each of the first four held-out documents, cut to 32 tokens.
+    """Return sentences with one [MASK], to try the model on: one of each of the first four held-out documents.
 
-    It has 20 or more tokens if possible, and its longest token is [MASK].
+    The sentence is the first one with 20 or more tokens, else the longest, cut to 32; its longest token is masked.
     """
     window, _ = examples.plan(0, 0)
     sentences = []
@@ -164,21 +167,18 @@ def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
 
 def _pairs_text(metrics: dict, baselines: dict) -> str:
     """Return the accuracy of the pairs' label, and its distance from the majority class; empty without pairs."""
-    key = next((name for name in baselines if name.startswith("majority_")), None)
+    key = next((name for name in baselines if name.startswith("majority_")), None)  # such as majority_nsp_accuracy
     if key is None:
         return ""
     name = key.removeprefix("majority_").removesuffix("_accuracy")
     accuracy = metrics[f"eval_{name}_accuracy"]
     majority, pairs = baselines[key], baselines[f"{name}_pairs"]
 
-    if error := np.sqrt(majority * (1 - majority) / pairs):
-        distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
+    if standard_error := np.sqrt(majority * (1 - majority) / pairs):
+        distance = f", {(accuracy - majority) / standard_error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
     return f", {name.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
-
-
-# ---- the model card
 
 
 def pretraining_card(

@@ -30,7 +30,10 @@ def check_pretraining(
     example_args: ExampleArguments,
     args: PreTrainingArguments,
 ) -> Iterator[str]:
-    """Check the options of `pretrain.py` before its text is prepared. Without training, set the checkpoint."""
+    """Check the options of `pretrain.py` before its text is prepared, and yield lines on them for `--check`.
+
+    Without training, the checkpoint to evaluate and the options that it was trained with are set.
+    """
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
         use_trained_options(example_args, (recorded(Path(model_args.model_name_or_path)) or {}).get("examples"))
@@ -53,16 +56,13 @@ def check_pretraining(
         yield f"tokenizer: {len(tokenizer):,} tokens"
 
 
-# ---- identity
-
-
 def text_identity(text: tuple[Corpus, Corpus]) -> str:
-    """Return the identity of the training and held-out text."""
+    """Return what identifies the training and held-out text in a run's record."""
     return "+".join(part.fingerprint[:16] for part in text)
 
 
 def check_held_out(corpus_args: CorpusArguments, where: str | None, text: tuple[Corpus, Corpus]) -> None:
-    """Check that a run is not evaluated on documents split off text that it may have been trained on."""
+    """Check that documents split off the text are those that the run in `where` held out; others it may have seen."""
     identity = recorded(Path(str(where)))
     if identity and not corpus_args.validation_file and identity.get("data") != text_identity(text):
         what = "documents would be split off text that it may have been trained on"

@@ -50,7 +50,7 @@ class StepBudget:
         resolve_precision(args, planned_config(self.model_args).hidden_size, recorded_precision(args))
 
         if not args.do_train:
-            args.max_steps = 1  # it has no effect
+            args.max_steps = 1  # for the phases; no step is made
         elif args.max_hours is not None:
             recorded = self._recorded_steps()
             args.max_steps = self.planned_steps() if recorded is None else recorded
@@ -64,12 +64,11 @@ class StepBudget:
         lengths = self.example_args.lengths()
         phases = tuple(Phase(length, None) for length, _ in lengths)
         examples = training_examples(self.corpus, phases, self.example_args, self.args)
-        of_epoch = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
+        epoch_lengths = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
+        first = epoch_lengths[0]
         # Epochs that pass while the run trains on as many examples as one epoch has at its first length
-        passed = sum(share * of_epoch[0] / count for (_, share), count in zip(lengths, of_epoch, strict=True))
-        return max(1, round(self.args.num_train_epochs * of_epoch[0] / passed / global_batch_size(self.args)))
-
-    # ---- --max_hours
+        passed = sum(share * first / count for (_, share), count in zip(lengths, epoch_lengths, strict=True))
+        return max(1, round(self.args.num_train_epochs * first / passed / global_batch_size(self.args)))
 
     def _recorded_steps(self) -> int | None:
         """Return the steps of the run in the output folder, if it was planned for the same hours and work."""
@@ -84,14 +83,14 @@ class StepBudget:
         }
         shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
         same_model = all(identity.get("model", {}).get(name) == getattr(config, name) for name in shape)
-        same = same_model and not differences(identity, json.loads(json.dumps(present)))
+        same = same_model and not differences(identity, json.loads(json.dumps(present)))  # with lists for tuples
         return identity["schedule"]["max_steps"] if same else None
 
     def planned_steps(self) -> int:
         """Return how many steps fit into --max_hours, by the speed at each length."""
         args, example_args = self.args, self.example_args
 
-        # Seconds of a step and of an evaluation, which is a third of a step per example
+        # Seconds of a step and of an evaluation: without backward it takes a third of a step per example.
         measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
         step = sum(share * measured[length] for length, share in example_args.lengths())
         per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
@@ -116,8 +115,7 @@ class StepBudget:
 
     def seconds_per_step(self, length: int) -> float:
         """Measure a temporary model that makes some steps at a length. Called by all ranks together."""
-        # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
-        # the run
+        # After an empty phase of `max_seq_length`, longer examples are trained in pieces, as in the run.
         phases = (Phase(self.example_args.max_seq_length, 0), Phase(length, None))
         examples = training_examples(self.corpus, phases, self.example_args, self.args)
         model = make_model(self.model_args, self.example_args, self.tokenizer, self.args.seed)
@@ -130,14 +128,14 @@ class StepBudget:
 
 
 class _TrialTrainer(PreTrainer):
-    """A trainer that writes nothing."""
+    """A trainer that writes nothing. Only a signal makes it save, which ends the run."""
 
     def _save_checkpoint(self, model, trial) -> None:
         raise RunInterrupted("interrupted while measuring speed; the same command starts from the beginning", STOPPED)
 
 
 def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:
-    """Return arguments of the same layout, but nothing is evaluated, logged, saved or reported."""
+    """Return the run's arguments for a short training in which nothing is evaluated, logged, saved or reported."""
     trial = copy.copy(args)
     trial.output_dir = folder
     trial.max_steps = 60  # `_StepTimer` may end it earlier
@@ -158,12 +156,13 @@ class _StepTimer(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         if torch.accelerator.is_available() and not args.use_cpu:
-            torch.accelerator.synchronize()
+            torch.accelerator.synchronize()  # the device works on the step after its launch
         self.ends.append(time.perf_counter())
 
-        measured = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20)
-        control.should_training_stop = measured or control.should_training_stop
+        enough = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20)
+        control.should_training_stop = enough or control.should_training_stop
 
     def seconds_per_step(self) -> float:
+        """Return the mean time of the steps after the warm-up."""
         skipped = min(len(self.ends) // 6, 5)  # warm-up
         return (self.ends[-1] - self.ends[skipped]) / (len(self.ends) - 1 - skipped)

@@ -84,10 +84,10 @@ class PreTrainer(ResumableTrainer):
 
         # Trainer asks a dataset for its length, which would open text that was already trained on
         self._numbered = isinstance(train_dataset, PreTrainingExamples)  # by `ExampleNumber`s, which RunSampler yields
-        checked = None if self._numbered else train_dataset
-        super().__init__(model, args, data_collator, checked, *more, **named)
+        dataset_with_length = None if self._numbered else train_dataset
+        super().__init__(model, args, data_collator, dataset_with_length, *more, **named)
         self.train_dataset = train_dataset
-        self.model_accepts_loss_kwargs = False  # `count_items` counts
+        self.model_accepts_loss_kwargs = False  # `count_items` counts the targets, not Trainer
 
         if isinstance(self.network, BertForPreTraining):
             self.network.fast_path = self.network.fast_path and getattr(self.args, "fast_path", True)
@@ -95,11 +95,11 @@ class PreTrainer(ResumableTrainer):
                 self.network.compile_layers(**compilation)
         config: Any = getattr(self.network, "config", None)
         tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if tokenizer is not None and isinstance(config, BertConfig):  # others reserve some of their positions
+        if tokenizer is not None and isinstance(config, BertConfig):  # other models reserve positions
             self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
             self.processing_class.model_max_length = config.max_position_embeddings
-        self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
-        self._consumed = 0  # examples of the run, over all ranks, before this process
+        self._has_losses_only = "losses_only" in inspect.signature(self.network.forward).parameters
+        self._begin_position = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
         use_log_lines(self)
 
@@ -123,7 +123,7 @@ class PreTrainer(ResumableTrainer):
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / global_batch_size(self.args)))
 
-        default = defaults_of(type(self.args))["logging_steps"]  # an option that is given the same cannot be told
+        default = defaults_of(type(self.args))["logging_steps"]  # if given, it cannot be told from the default
         if self.args.max_steps > 0 and self.args.logging_steps == default:
             self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
 
@@ -144,12 +144,12 @@ class PreTrainer(ResumableTrainer):
         """Begin at the first example, or where the checkpoint was written."""
         super().begin(checkpoint)
         if checkpoint is None:
-            self._consumed = 0
+            self._begin_position = 0
             self._log_sums.zero_()
             self._throughput.reset()
         elif self._numbered:
             state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
-            self._consumed = state["global_step"] * global_batch_size(self.args)
+            self._begin_position = state["global_step"] * global_batch_size(self.args)
             # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same
             lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
             self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
@@ -161,20 +161,22 @@ class PreTrainer(ResumableTrainer):
         dataset = self.train_dataset
         total = self.args.max_steps * global_batch_size(self.args)
         return RunSampler(
-            dataset.phases, dataset.window_length, total, dataset.seed, self._consumed,
+            dataset.phases, dataset.window_length, total, dataset.seed, self._begin_position,
             rank=self.args.process_index, ranks=self.args.world_size, batch_size=self.args.train_batch_size,
         )  # fmt: skip
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader()
         if self._numbered and self.args.world_size > 1:
-            shard: Any = loader.batch_sampler  # accelerate's, of one rank: the sampler gives this rank's numbers
+            # accelerate would give each rank some of the batches, but `RunSampler` yields only this rank's examples.
+            shard: Any = loader.batch_sampler
             shard.num_processes, shard.process_index = 1, 0
         return loader
 
     # ---- training
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
+        """Train; DDP searches for weights without a gradient only where there may be some, since that costs time."""
         self._objective.check_model(self.network.config)
         self._throughput.start()
         if self.args.ddp_find_unused_parameters is None:
@@ -185,7 +187,7 @@ class PreTrainer(ResumableTrainer):
     def _may_leave_weights_unused(self) -> bool:
         """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs."""
         if (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-            return False  # forbids the search
+            return False  # DDP cannot search with reentrant checkpointing
         both_heads = isinstance(self.network, BertForPreTraining | StockForPreTraining)
         pairs = getattr(self.data_collator, "nsp", False) and getattr(self.train_dataset, "nsp", True)
         return not (both_heads and pairs)
@@ -196,7 +198,7 @@ class PreTrainer(ResumableTrainer):
         So the global batch and the memory stay the same in both phases.
         """
         run_piece = functools.partial(super().training_step, model)
-        pieces = self._split_long(inputs)
+        pieces = self._split_long_examples(inputs)
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -211,8 +213,8 @@ class PreTrainer(ResumableTrainer):
         gradients._set_sync_gradients(synchronize)
         return total + run_piece(pieces[-1], num_items_in_batch)
 
-    def _split_long(self, inputs: dict) -> list[dict]:
-        """Return the pieces of a micro-batch; their number depends on the phase, so it is the same on every rank."""
+    def _split_long_examples(self, inputs: dict) -> list[dict]:
+        """Return a micro-batch in pieces (one in the short phase). Every rank has as many: the phase decides."""
         if not self._numbered or "input_ids" not in inputs:
             return [inputs]
         phases = self.train_dataset.phases
@@ -225,6 +227,7 @@ class PreTrainer(ResumableTrainer):
     # ---- loss
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
+        """Return a step's micro-batches, without the rows that accelerate repeats to fill the last, and the counts."""
         batches = epoch_iterator if self._numbered else without_repeated_rows(self, epoch_iterator)
         return super().get_batch_samples(batches, num_batches, device)
 
@@ -249,11 +252,12 @@ class PreTrainer(ResumableTrainer):
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
         """Return the losses of each masked token and each pair of a batch that has `masked_positions`."""
-        if self._has_own_losses and inputs.get("masked_positions") is not None:
+        if self._has_losses_only and inputs.get("masked_positions") is not None:
             return model(**inputs, losses_only=True)
 
-        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions", "layout")
-        outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
+        # Without the labels, since the model's own loss is not needed, and without names that a stock model rejects
+        left_out = ("labels", "next_sentence_label", "masked_positions", "token_positions", "layout")
+        outputs = model(**{name: value for name, value in inputs.items() if name not in left_out})
         return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
     @torch.no_grad()
@@ -289,9 +293,8 @@ class PreTrainer(ResumableTrainer):
     ) -> EvalLoopOutput:
         """Add the mean losses and accuracies over all examples, from their sums (`prediction_step`)."""
         output = super().evaluation_loop(
-            dataloader, description, prediction_loss_only=False, ignore_keys=ignore_keys,
-            metric_key_prefix=metric_key_prefix,
-        )  # fmt: skip
+            dataloader, description, False, ignore_keys, metric_key_prefix
+        )  # with predictions
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
         return output._replace(metrics={**(output.metrics or {}), **metrics})
@@ -353,14 +356,12 @@ class PreTrainer(ResumableTrainer):
         return state
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
-        holds_sums = logs[0]["rank"] == self.args.process_index  # sums of all ranks are kept by the first
-        self._log_sums.copy_(counts if holds_sums else torch.zeros_like(counts))
+        """Restore `log_state` of this rank, or of all ranks: the first one then continues the sums of all."""
+        sums = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
+        continues = logs[0]["rank"] == self.args.process_index
+        self._log_sums.copy_(sums if continues else torch.zeros_like(sums))
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
-
-
-# ---- compilation
 
 
 def _take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> dict[str, Any] | None:

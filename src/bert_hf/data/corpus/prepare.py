@@ -21,7 +21,7 @@ from bert_hf.data.text.sources import Source
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 
-RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is an error
+RECIPE = "recipe.json"  # settings and names of the inputs that are prepared in a folder; others are an error
 _LOCK = ".lock.tmp"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
@@ -46,8 +46,8 @@ def prepare(
     Args:
         language: for the sentence splitter; None: a line is a sentence.
         shard: (i, n): make the inputs i, i + n, i + 2n, …: one of n parts of the work.
-        without: {input: numbers of documents that are left out}.
-        options: what decided `without`, for the recipe.
+        without: {number of an input: numbers of its documents that are left out}.
+        options: settings that decided `without`; they are recorded (`RECIPE`).
         text_language: of the text as the user named it, for the model card; `language` may be a default or None.
         overwrite: another corpus in the folder is removed; the same one is continued all the same.
 
@@ -56,22 +56,23 @@ def prepare(
         with the bytes that a single machine would have written.
     """
     folder = Path(folder)
-    shared = _shard_settings(inputs, tokenizer, language, options or {})
-    recipe = {**shared, "inputs": [source.name for source in inputs]}
-    _claim(folder, recipe, tokenizer, overwrite)
+    settings = _shard_settings(inputs, tokenizer, language, options or {})
+    recipe = {**settings, "inputs": [source.name for source in inputs]}
+    _claim_folder(folder, recipe, tokenizer, overwrite)
 
     jobs = [
-        InputShards(source, folder / f"data-{number:05d}.arrow", shared, (without or {}).get(number, frozenset()))
+        InputShards(source, folder / f"data-{number:05d}.arrow", settings, (without or {}).get(number, frozenset()))
         for number, source in enumerate(inputs)
     ]
     part = jobs[shard[0] :: shard[1]]
     with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
         list(pool.map(InputShards.find_finished, part))  # raises here what a thread raised
+
     if not overwrite and (other := next((job for job in part if job.holds_other_text()), None)):
-        what = f"{other.source.name} is not the text that was prepared here"
-        raise InputError(what, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
+        problem = f"{other.source.name} is not the text that was prepared here"
+        raise InputError(problem, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
-    return _complete_corpus(folder, recipe, jobs, {"text_language": text_language} if text_language else {})
+    return _complete_corpus(folder, recipe, jobs, text_language)
 
 
 def _shard_settings(
@@ -89,20 +90,17 @@ def _shard_settings(
     }
 
 
-# ---- the folder
-
-
-def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
-    """Record recipe and tokenizer in the folder, or check that it has the same. Parts may begin at one moment."""
+def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
+    """Record recipe (settings and input names) and tokenizer in the folder, or check that its recipe is the same."""
     folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / _LOCK):
+    with filelock.FileLock(folder / _LOCK):  # several machines may begin at the same moment
         present = read_json_object(folder / RECIPE)
         if present is not None and present != recipe:
             if not overwrite:
                 differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
-                what = f"the folder contains another corpus (different {', '.join(differ)})"
+                problem = f"the folder contains another corpus (different {', '.join(differ)})"
                 remedy = "choose another --output_dir, or pass --overwrite_output_dir"
-                raise InputError(what, where=folder, remedy=remedy)
+                raise InputError(problem, where=folder, remedy=remedy)
             _remove_files(folder)
         if present != recipe:
             write_json(folder / RECIPE, recipe)
@@ -111,7 +109,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overw
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts: dict) -> Corpus | None:
+def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], text_language: str | None) -> Corpus | None:
     """Write the manifest and return the corpus; None while shards are missing. A corpus without text is removed."""
     records = [job.records() for job in jobs]
     if not all(records):
@@ -122,7 +120,8 @@ def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts:
         _remove_corpus(folder)
         raise InputError("contains no text", where=jobs[0].source.name, remedy="give files that contain text")
 
-    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **facts, "made_from": recipe}
+    named = {"text_language": text_language} if text_language else {}
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **named, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
         write_manifest(folder, facts, entries)
     (folder / _LOCK).unlink(missing_ok=True)
@@ -130,38 +129,38 @@ def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], facts:
 
 
 def _remove_files(folder: Path) -> None:
-    for pattern in reversed(OWNED):  # the recipe last
+    """Remove the files that `prepare` writes; the recipe last, because it identifies the folder as ours."""
+    for pattern in reversed(OWNED):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
 def _remove_corpus(folder: Path) -> None:
+    """Remove the files that `prepare` writes, and the folders where nothing else is in them."""
     _remove_files(folder)
     (folder / _LOCK).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # not empty
         (folder / "tokenizer").rmdir()
         folder.rmdir()
 
 
-# ---- the shards
-
-
 def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
-    """Make the jobs' shards: whole inputs in parallel, or one input after the other, its groups in parallel."""
+    """Make the jobs' shards: inputs in parallel, or few inputs one by one, and groups of their text in parallel."""
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
-    work = ((job, tokenizer, recipe["language"]) for job in jobs)
+    language = recipe["language"]
 
     def map_groups(encode: Callable, groups: Iterable) -> Iterable:
         return progress(map_ahead(encode, ((group,) for group in groups), num_proc), "preparing text", "groups")
 
     if len(jobs) >= num_proc > 1:
-        made = progress(map_ahead(InputShards.write, work, num_proc), "preparing text", "inputs", len(jobs))
+        results = map_ahead(InputShards.write, ((job, tokenizer, language) for job in jobs), num_proc)
+        entries_of_jobs = progress(results, "preparing text", "inputs", len(jobs))
     else:
-        made = (InputShards.write(*each, map_groups) for each in work)
+        entries_of_jobs = (job.write(tokenizer, language, map_groups) for job in jobs)
     try:
-        for job, entries in zip(jobs, made, strict=True):
+        for job, entries in zip(jobs, entries_of_jobs, strict=True):
             job.entries = entries
-    except BaseException:  # an error ends the worker processes at once
+    except BaseException:  # an error ends the worker processes at once, which leave unfinished files
         for job in jobs:
             remove_leftovers(job.path)
         raise

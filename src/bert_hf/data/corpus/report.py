@@ -26,7 +26,7 @@ CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of 
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
 _DECODED_TOKENS = 300  # of each
 _COMPARED = 20_000  # documents whose sentences are compared
-_ENCODED = 4_000_000  # characters that are encoded to find unknown ones, at most
+_ENCODED = 4_000_000  # characters, about, that are encoded to find unknown ones
 _MUCH_UNKNOWN = 0.005  # share of the characters (or tokens) that is a problem
 _MUCH_REPEATED = 0.005  # share of the documents
 _LONG = 100_000  # tokens of a mean document that is probably a whole file
@@ -42,8 +42,8 @@ def corpus_findings(
 ) -> list[Finding]:
     """Examine the first window of a `Corpus` or `TextCorpus`: all of it, up to `WINDOW_TOKENS`.
 
-    Without the raw `texts`, markup is looked for in decoded tokens. A vocabulary may be trained (as a remedy) if it is
-    neither a checkpoint's nor trained on this text.
+    Without the raw `texts`, markup is looked for in decoded tokens. `may_train_vocabulary` is False where it is no
+    remedy to train one: if the vocabulary is a checkpoint's, or was trained on this text.
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(id_count(tokenizer))
@@ -63,7 +63,7 @@ def corpus_findings(
 def short_report(findings: list[Finding]) -> list[str]:
     """Return one line for everything that is good, and a line for each problem."""
     problems = [str(finding) for finding in findings if finding.remedy]
-    size = "" if findings[0].remedy else f"{findings[0].what}; "
+    size = "" if findings[0].remedy else f"{findings[0].what}; "  # the first finding counts documents and tokens
     return [f"corpus: {size}{len(findings) - len(problems)} of {len(findings)} checks passed", *problems]
 
 
@@ -85,12 +85,9 @@ def report_lines(
         else:
             tokenizer = train_tokenizer([piece.text for piece in pieces], **tokenizer_args.training())
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
-    named = tokenizer_args.tokenizer_name is not None
+    named = tokenizer_args.tokenizer_name is not None  # else it may have been trained on this text
     findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=named)
     yield from map(str, findings)
-
-
-# ---- documents and tokens: each function returns a finding on the documents of a window
 
 
 def _extent(corpus: Corpus | TextCorpus, window: Window, counts: np.ndarray, may_train: bool) -> Finding:
@@ -98,7 +95,7 @@ def _extent(corpus: Corpus | TextCorpus, window: Window, counts: np.ndarray, may
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
     used = (counts > 0).mean()
     text = (
-        f"{len(window):,} documents, {window.sentences.sum():,} sentences, {counts.sum():,} tokens{part}; "
+        f"{len(window):,} documents, {window.sentence_counts.sum():,} sentences, {counts.sum():,} tokens{part}; "
         f"{used:.0%} of the {len(counts):,} vocabulary entries occur"
     )
     remedy = "leave --tokenizer_name out, to train a vocabulary on this text"
@@ -114,16 +111,16 @@ def _unknown_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> F
 def _lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
     """Measure the share of the characters that become [UNK], in a sample of the texts, and their usual cause."""
     step = max(1, sum(map(len, texts)) // _ENCODED)
-    some = [text[:_ENCODED] for text in texts[::step]]
-    lost = unknown_characters(some, tokenizer)
-    share = lost.total() / max(1, sum(len(text) - text.count(" ") for text in some))
+    sample = [text[:_ENCODED] for text in texts[::step]]
+    lost = unknown_characters(sample, tokenizer)
+    share = lost.total() / max(1, sum(len(text) - text.count(" ") for text in sample))
     cause = max(lost, key=lost.__getitem__, default=Unknown.OTHERS)
+
+    train = "leave --tokenizer_name out, to train a vocabulary on this text"
     remedy = {
         Unknown.LONG: "put spaces between words (docs/languages.md)",
         Unknown.CASE: "pass --do_lower_case true",
-        Unknown.OTHERS: "leave --tokenizer_name out, to train a vocabulary on this text, or check the encoding"
-        if may_train
-        else "raise --vocab_size, or check the encoding",
+        Unknown.OTHERS: f"{train if may_train else 'raise --vocab_size'}, or check the encoding",
     }[cause]
     text = f"{share:.3%} of the characters are unknown" + (f", most of them in {cause.value}" if lost else "")
     return Finding(text, remedy if share > _MUCH_UNKNOWN else "")
@@ -131,26 +128,27 @@ def _lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, m
 
 def _long_documents(window: Window, nsp: bool) -> Finding:
     """Compare the documents in length: one that holds most of the text leaves few others to draw B from."""
-    longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
-    mean = window.sizes.mean() if len(window) else 0
+    longest = window.token_counts.max(initial=0) / max(1, window.token_counts.sum())
+    mean = window.token_counts.mean() if len(window) else 0
     text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest:.1%} of all tokens"
     remedy = "separate documents by blank lines: the B of NOT_NEXT pairs comes from another document"
     return Finding(text, remedy if nsp and (longest > 0.5 or mean > _LONG) else "")
 
 
 def _one_sentence(window: Window, nsp: bool) -> Finding:
-    share = (window.sentences == 1).mean() if len(window) else 0.0
+    share = (window.sentence_counts == 1).mean() if len(window) else 0.0
     remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if nsp and share > 0.1 else "")
 
 
 def _digest(ids: np.ndarray, unknown: Any) -> Any:
-    """Return a checksum of ids; where half are unknown, and the texts may differ, an object like no other."""
+    """Return a checksum of ids; an object equal to no other where half are `unknown`, since the texts may differ."""
     mostly_unknown = 2 * np.count_nonzero(ids == unknown) >= len(ids)
     return object() if mostly_unknown else hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
 
 
 def _repeated_documents(window: Window, unknown: Any) -> Finding:
+    """Count the documents that repeat an earlier one, token by token."""
     bounds = zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True)
     repeated = len(window) - len({_digest(window.ids(start, end), unknown) for start, end in bounds})
     text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
@@ -162,15 +160,16 @@ def _shared_sentences(window: Window, unknown: Any) -> Finding:
     """Measure how much of the text is in sentences of many documents, such as menus and footers of web pages."""
     documents = np.linspace(0, len(window) - 1, min(_COMPARED, len(window))).astype(int)
     many = max(10, len(documents) // 100)
-    tokens, occurs = Counter(), Counter()
+    tokens, occurs_in = Counter(), Counter()  # of each sentence: tokens in all documents, and the number of documents
     for document in documents:
-        own = Counter()
+        of_document = Counter()
         for sentence in range(window.document_starts[document], window.document_ends[document]):
             ids = window.ids(sentence, sentence + 1)
-            own[_digest(ids, unknown)] += len(ids)
-        tokens.update(own)
-        occurs.update(own.keys())
-    shared = sum(count for sentence, count in tokens.items() if occurs[sentence] >= many)
+            of_document[_digest(ids, unknown)] += len(ids)
+        tokens.update(of_document)
+        occurs_in.update(of_document.keys())
+
+    shared = sum(count for sentence, count in tokens.items() if occurs_in[sentence] >= many)
     share = shared / max(1, tokens.total())
     text = f"{share:.1%} of the text is in sentences that {many:,} or more of {len(documents):,} documents share"
     remedy = "remove menus, footers and other repeated lines; --deduplicate keeps them"
@@ -225,7 +224,7 @@ def find_markup(documents: Iterable[str]) -> Finding:
 
 
 def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    """Yield the beginnings of some documents, without the space that decoding puts around each mark: `& lt ;`."""
+    """Yield the beginnings of some documents, without the spaces that decoding puts into markup: `& lt ;`."""
     for document in np.linspace(0, len(window) - 1, min(_DECODED, len(window))).astype(int):
         first, last = int(window.document_starts[document]), int(window.document_ends[document])
         text = str(tokenizer.decode(window.ids(first, last)[:_DECODED_TOKENS]))

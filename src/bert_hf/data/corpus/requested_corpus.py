@@ -6,6 +6,7 @@ A tokenizer and a corpus, which take time to make, are kept in `--cache_dir`.
 import contextlib
 import functools
 import heapq
+import itertools
 import os
 import shutil
 import tempfile
@@ -43,23 +44,21 @@ TOKENIZER_SAMPLE = 100_000_000  # bytes of text that a vocabulary is trained on,
 _GOLDEN = (5**0.5 - 1) / 2
 _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
-# ---- sources
-
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
     """Return the sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
         join = False if corpus_args.sentence_per_line else corpus_args.join_lines
         text_files: list[TextFile] = []
-        saved: list[Source] = []
+        saved_datasets: list[Source] = []
         for path in expand_paths(files, folders=True):
             if is_saved_dataset(path):
-                saved += hub_shards(path, None, corpus_args.text_column)
+                saved_datasets += hub_shards(path, None, corpus_args.text_column)
             else:
                 text_files += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
         log_misnamed(tuple(file.path for file in text_files))
         _log_joined(tuple(text_files))
-        return [*group_small_files(text_files), *saved]
+        return [*group_small_files(text_files), *saved_datasets]
     if corpus_args.dataset_name:
         return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
@@ -68,7 +67,8 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[So
 @functools.cache
 def _log_joined(files: tuple[TextFile, ...]) -> None:
     """Log the files whose lines are joined because they break sentences; once for the same files."""
-    widths = {file.name: width for file in files if file.join_lines is None and (width := file.width())}
+    unasked = [file for file in files if file.join_lines is None]
+    widths = {file.name: width for file in unasked if (width := file.width())}
     if widths:
         logger.info(
             f"{shorten_list(list(widths))}: lines of up to {max(widths.values())} characters break sentences, and are "
@@ -77,7 +77,7 @@ def _log_joined(files: tuple[TextFile, ...]) -> None:
 
 
 def _files_of(path: str) -> list[str]:
-    """Return the file itself, or all files in a folder and below."""
+    """Return the file itself, or all files in a folder and below, except those whose names begin with a dot."""
     if not os.path.isdir(path):
         return [path]
     files = [str(file) for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
@@ -121,24 +121,21 @@ def sample_pieces(pieces: Iterable[Piece], limit: int) -> list[Piece]:
         number   0     1     2     3     4     5
         key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
-    heap = []  # a heap: (-key, number, bytes, piece)
-    size = read = 0
+    heap = []  # (-key, number, bytes, piece): the largest key is popped first
+    kept_bytes = read_bytes = 0
     for number, piece in enumerate(progress(pieces, "reading text", "pieces")):
         length = len(piece.text.encode("utf-8", "surrogatepass"))
         heapq.heappush(heap, (-(number * _GOLDEN % 1), number, length, piece))
-        size += length
-        read += length
+        kept_bytes += length
+        read_bytes += length
 
-        while size > limit and len(heap) > 1:
-            size -= heapq.heappop(heap)[2]
-        if read > _SAMPLE_READ * limit:
+        while kept_bytes > limit and len(heap) > 1:
+            kept_bytes -= heapq.heappop(heap)[2]
+        if read_bytes > _SAMPLE_READ * limit:
             break
 
-    numbered = {number: piece for _, number, _, piece in sorted(heap, key=lambda one: one[1])}
-    return [piece._replace(ends=piece.ends or number + 1 not in numbered) for number, piece in numbered.items()]
-
-
-# ---- tokenizer
+    kept = dict(sorted((number, piece) for _, number, _, piece in heap))
+    return [piece._replace(ends=piece.ends or number + 1 not in kept) for number, piece in kept.items()]
 
 
 def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
@@ -158,11 +155,8 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
             trained = train_tokenizer(texts, **tokenizer_args.training())
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
-                os.rename(Path(temporary) / "made", cached)
+                os.rename(Path(temporary) / "made", cached)  # so that a killed process leaves no half of it
     return load_tokenizer(cached)
-
-
-# ---- corpus
 
 
 def load_or_prepare_corpus(
@@ -222,19 +216,16 @@ def _check_predictable(
     raise InputError(f"no token can be predicted, all are unknown{cause}", where=where, remedy=remedy)
 
 
-# ---- checks before anything is prepared
-
-
 def check_text(text_args: TextArguments, files: list[str] | None) -> str:
-    """Check that every file exists, and read the beginnings of some as the run will; return the line of `--check`."""
+    """Check that every file exists, and read the beginnings of some as the run will; return a line for `--check`."""
     if folder := prepared_folder(files):
         return f"text: the prepared corpus {folder}"
 
     sources = text_sources(text_args, files)
-    together = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
-    local = [file for files in together for file in files if isinstance(file, TextFile)]
-    for source in local[:: max(1, len(local) // _READ_FILES)]:
-        for _ in first_pieces(source.read(), _HEAD):
+    of_sources = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
+    local_files = [file for file in itertools.chain.from_iterable(of_sources) if isinstance(file, TextFile)]
+    for file in local_files[:: max(1, len(local_files) // _READ_FILES)]:
+        for _ in first_pieces(file.read(), _HEAD):
             pass  # an error ends the command
     return f"text: {shorten_list([source.name for source in sources])}"
 
@@ -248,25 +239,22 @@ def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]
         yield check_text(corpus_args, corpus_args.validation_file)
 
 
-def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any) -> Iterator[str]:
-    """Check what the recipes that only read text need; the last of their options is the output folder."""
-    if more[-1].output_dir is not None:
-        yield check_writable(more[-1].output_dir)
+def check_preparing(_: TokenizerArguments, text_args: TextArguments, *others: Any) -> Iterator[str]:
+    """Check options of recipes that only read text: text and output folder, which is in the last of `others`."""
+    if others[-1].output_dir is not None:
+        yield check_writable(others[-1].output_dir)
     yield check_text(text_args, text_args.train_file)
 
 
-# ---- cache
-
-
 def _content_key(source: Source) -> list:
-    """Return what names the text in the cache: of a file path, size and time, so that it need not be read."""
+    """Return what identifies a text in the cache: of a file path, size and time, so that it need not be read."""
     if isinstance(source, SmallFiles):
         return [_content_key(file) for file in source.files]
     column = getattr(source, "text_column", None)
     if isinstance(source, TextFile):
         stat = Path(source.path).stat()
-        joined = [] if source.width() is None else [source.width()]  # else a cache of earlier versions remains valid
-        return [[str(Path(source.path).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined]
+        joined_at = [] if source.width() is None else [source.width()]  # [] keeps caches of earlier versions valid
+        return [[str(Path(source.path).resolve()), stat.st_size, stat.st_mtime_ns], column, *joined_at]
     return [[source.name, source.checksum()], column]
 
 

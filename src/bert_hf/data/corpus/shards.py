@@ -46,17 +46,14 @@ def write_json(path: Path, content: dict) -> None:
     write_durably(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-# ---- one shard
-
-
 class ShardWriter:
-    """Writes one shard: `data-NNNNN.arrow`, then its record. An interrupted one leaves no such file.
+    """Write one shard: `data-NNNNN.arrow`, then its record, `data-NNNNN.json`, which an interrupted one lacks.
 
         with ShardWriter(folder / "data-00000.arrow", {"source": "a.txt"}) as writer:
             writer.add(encoded)
         writer.entry
 
-    The record holds these facts in addition to the counts.
+    The record holds these facts in addition to file name, size, checksum and `COUNTS`.
     """
 
     entry: dict  # the record, after the `with`
@@ -69,17 +66,17 @@ class ShardWriter:
         self._temporary = self.path.with_name(f".{self.path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
         self._file = open(self._temporary, "wb")
         self._stream = None
-        self._pending = []
-        self._size = 0  # tokens pending, and pieces, which may have none
+        self._pending = []  # groups for the next record batch
+        self._size = 0  # their tokens and pieces, since a piece may have no tokens
         self._counts = dict.fromkeys(COUNTS, 0)
         self.document_ended = True
         return self
 
     def add(self, group: Encoded) -> None:
-        """Add a group of pieces of text; `ends` of each piece: whether a document ends with it.
+        """Add encoded pieces of text.
 
-        A record batch ends where a document does. One of about `_MAX_DOCUMENT_TOKENS` tokens (a file without blank
-        lines, say) is ended there.
+        A record batch ends where a document does. A document of about `_MAX_DOCUMENT_TOKENS` tokens (a file without
+        blank lines, say) is ended there.
         """
         self._size += len(group.ids) + len(group.ends)
         if self._size >= _MAX_DOCUMENT_TOKENS and not group.ends[-1]:
@@ -100,25 +97,27 @@ class ShardWriter:
         filled = per_document > 0
         sentence_offsets = offsets_of(per_document[filled])
         token_offsets = offsets_of(lengths)[sentence_offsets]
-        self._write(
+        self._write_batch(
             pa.ListArray.from_arrays(pa.array(token_offsets, pa.int32()), pa.array(ids)),
             pa.ListArray.from_arrays(pa.array(sentence_offsets, pa.int32()), pa.array(lengths)),
         )
 
+        # In the order of `COUNTS`
         sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum(), unknown.sum())
         for name, value in zip(COUNTS, sums, strict=True):
             self._counts[name] += int(value)
 
-    def _write(self, *columns: pa.Array) -> pa.RecordBatchStreamWriter:
-        batch = pa.record_batch(list(columns), names=["input_ids", "sentence_lengths"])
+    def _write_batch(self, input_ids: pa.Array, sentence_lengths: pa.Array) -> pa.RecordBatchStreamWriter:
+        """Write a record batch, one row per document; return the stream, which the first batch opens."""
+        batch = pa.record_batch([input_ids, sentence_lengths], names=["input_ids", "sentence_lengths"])
         if self._stream is None:
             self._stream = pa.ipc.new_stream(self._file, batch.schema)
         self._stream.write_batch(batch)
         return self._stream
 
-    def __exit__(self, kind, *_) -> None:
+    def __exit__(self, error_type, *_) -> None:
         try:
-            if kind is None:
+            if error_type is None:
                 self._finish()
         finally:
             self._file.close()
@@ -128,9 +127,10 @@ class ShardWriter:
         """Write what is pending, flush and rename the file, then write its record."""
         if self._pending:
             self._flush()
-        if self._stream is None:  # no text: a shard without a row
-            self._stream = self._write(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
-        self._stream.close()
+        stream = self._stream
+        if stream is None:  # no text: a shard without a row
+            stream = self._write_batch(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
+        stream.close()
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -142,9 +142,9 @@ class ShardWriter:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed processes of this machine left of an input's shards; `path` is the first one's."""
+    """Remove temporary files of an input's shards that killed processes left here; `path` is its first shard."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
-        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # another host's is not a number
+        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # "" where another machine writes it
         if process.isdigit() and not _is_alive(int(process)):
             leftover.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)  # sends no signal
     except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # but another user's
+        return not isinstance(error, ProcessLookupError)  # any other error: another user's process
     return True
 
 
@@ -172,12 +172,9 @@ def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
     write_json(folder / MANIFEST, manifest)
 
 
-# ---- the shards of one input
-
-
 @dataclass
 class InputShards:
-    """An input and its shards.
+    """An input and its shards; all but the last have `cut_at` in their records.
 
     Where a shard ends depends only on the groups of pieces, not on how many processes encode them.
     """
@@ -187,7 +184,7 @@ class InputShards:
     made_from: dict  # settings of all inputs of the corpus, part of the fingerprint
     without: frozenset[int] = frozenset()  # numbers of documents that are left out
     entries: list[dict] = field(default_factory=list)  # the records of the shards known to be finished, in order
-    cut_at: int = field(default_factory=lambda: SHARD_TOKENS)
+    cut_at: int = field(default_factory=lambda: SHARD_TOKENS)  # tokens; a shard ends with the document that fills it
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -197,9 +194,10 @@ class InputShards:
     @property
     def complete(self) -> bool:
         """Return whether the records of all shards are known."""
-        return bool(self.entries) and "cut_at" not in self.entries[-1]
+        return bool(self.entries) and "cut_at" not in self.entries[-1]  # only the last shard's record lacks it
 
     def _path_of(self, number: int) -> Path:
+        """Return the path of a shard: data-00003.arrow for the first one of input 3, then data-00003-00001.arrow."""
         return self.path.with_name(f"{self.path.stem}-{number:05d}.arrow") if number else self.path
 
     def _fingerprint_of(self, number: int) -> str:
@@ -211,7 +209,7 @@ class InputShards:
         records = []
         while record := read_json_object(self._path_of(len(records)).with_suffix(".json")):
             records.append(record)
-            if "cut_at" not in record:
+            if "cut_at" not in record:  # the last shard
                 return records
         return []
 
@@ -243,25 +241,29 @@ class InputShards:
         language: str | None,
         map_groups: Callable[[Callable, Iterable], Iterable] = map,
     ) -> list[dict]:
-        """Write the shards that are not finished; `map_groups` applies the encoder to groups of pieces, in order."""
+        """Write the shards that are not finished, and return the records of all.
+
+        `tokenizer` (file, version) are the arguments of `load_encoder`. `map_groups` applies a function to groups of
+        pieces, in order, as `map` does.
+        """
         pieces = skip_documents(self.source.read(), self.without)
-        done = sum(entry["groups"] for entry in self.entries)
+        finished_groups = sum(entry["groups"] for entry in self.entries)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
-        groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), done, None)))
+        groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), finished_groups, None)))
 
         group = next(groups, None)
         while not self.complete:
             number = len(self.entries)
             facts = {"source": self.source.name, "fingerprint": self._fingerprint_of(number)}
             with ShardWriter(self._path_of(number), facts) as shard:
-                written = tokens = 0
-                while group is not None and (tokens < self.cut_at or not shard.document_ended):
+                shard_groups = shard_tokens = 0
+                while group is not None and (shard_tokens < self.cut_at or not shard.document_ended):
                     shard.add(group)
-                    written += 1
-                    tokens += len(group.ids)
+                    shard_groups += 1
+                    shard_tokens += len(group.ids)
                     group = next(groups, None)
-                if group is not None:
-                    shard.facts |= {"cut_at": self.cut_at, "groups": written}
+                if group is not None:  # another shard follows
+                    shard.facts |= {"cut_at": self.cut_at, "groups": shard_groups}
             self.entries.append(shard.entry)
 
         return self.entries

@@ -21,13 +21,13 @@ _SHARD = re.compile(r"data-\d+(-\d+)?\.arrow")
 
 
 class Window:
-    """The documents of the shards that are open together. Sentences are numbered through all of them.
+    """The documents of the shards that are open together. Sentences are numbered from 0 on through all of them.
 
     Args: of all shards, one after the other:
-        chunks: token ids, cut where a document ends.
+        chunks: token ids in several arrays; each ends where a document ends.
         sentence_lengths: tokens of each sentence.
         document_lengths: sentences of each document.
-        kept: bool, the documents that are not left out.
+        kept: bool, for each document whether it belongs to this corpus (or part of one).
 
     Attributes:
         token_offsets: (sentences + 1,) tokens before each sentence.
@@ -51,17 +51,17 @@ class Window:
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         """Return the token ids of the sentences [first, last), which lie in one document."""
         start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
-        chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # at the very end: the last one
+        chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # of an empty range at the end: the last
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
 
     @property
-    def sentences(self) -> np.ndarray:
+    def sentence_counts(self) -> np.ndarray:
         """Return (documents,) the number of sentences of each."""
         return self.document_ends - self.document_starts
 
     @property
-    def sizes(self) -> np.ndarray:
+    def token_counts(self) -> np.ndarray:
         """Return (documents,) the number of tokens of each."""
         return self.token_offsets[self.document_ends] - self.token_offsets[self.document_starts]
 
@@ -78,7 +78,7 @@ class Window:
         ends = self.token_offsets[self.document_ends]
 
         for chunk, offset in zip(self._chunks, self._chunk_starts, strict=False):
-            here = (begins >= offset) & (begins < offset + len(chunk))
+            here = (begins >= offset) & (begins < offset + len(chunk))  # the documents in this chunk
             change = np.zeros(len(chunk) + 1, np.int8)
             np.add.at(change, begins[here] - offset, 1)
             np.add.at(change, ends[here] - offset, -1)
@@ -88,22 +88,22 @@ class Window:
 
 
 def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
-    """Open (file, boolean mask of its documents or None for all) of each shard. Ids stay in the memory map."""
+    """Open shards, each a file and a boolean mask of its documents (None: all). Ids stay in the memory map."""
     chunks = []
-    none = np.zeros(0, np.int32)
-    lengths, sentences, chosen = [none], [none], [none.astype(bool)]
+    empty = np.zeros(0, np.int32)  # so that there is something to concatenate without shards, too
+    sentence_lengths, document_lengths, kept = [empty], [empty], [empty.astype(bool)]
     for path, mask in shards:
         table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
         chunks += [batch.flatten().to_numpy() for batch in table["input_ids"].chunks]
         for batch in table["sentence_lengths"].chunks:
-            lengths.append(batch.flatten().to_numpy())
-            sentences.append(np.diff(batch.offsets.to_numpy()))
-        chosen.append(np.ones(len(table), bool) if mask is None else mask)
-    return Window(chunks, *map(np.concatenate, (lengths, sentences, chosen)))
+            sentence_lengths.append(batch.flatten().to_numpy())
+            document_lengths.append(np.diff(batch.offsets.to_numpy()))
+        kept.append(np.ones(len(table), bool) if mask is None else mask)
+    return Window(chunks, *map(np.concatenate, (sentence_lengths, document_lengths, kept)))
 
 
 def _read_manifest(folder: Path) -> dict:
-    """Return the manifest of a corpus, its entries and the shards in the folder checked."""
+    """Return the manifest of a corpus, after checking its entries and that the shards in the folder are complete."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
@@ -122,14 +122,13 @@ def _read_manifest(folder: Path) -> dict:
     return manifest
 
 
-# ---- the corpus
-
-
 class Corpus:
     """A prepared corpus, or some of its documents.
 
-    `fingerprint` is of text and settings, and of the chosen `documents`: {shard: boolean mask of its documents}; of a
-    shard that is not in it all documents count.
+    Attributes:
+        shards: the numbers of its shards.
+        documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents belong to it.
+        fingerprint: checksum of text and settings, and of shards and `documents` if there are any masks.
     """
 
     def __init__(
@@ -139,13 +138,13 @@ class Corpus:
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
     ):
-        """`folder`: made by `prepare`. The rest is for `split`: what was read of it, and which part."""
+        """Open a folder made by `prepare`. The other arguments, which `split` gives, choose a part of it."""
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder) if manifest is None else manifest
         self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
         self.shards = list(range(len(self._entries))) if shards is None else shards
         self.documents = documents or {}
-        self._open = {}  # shards → their window
+        self._open = {}  # tuple of shards → their open window
 
         self.fingerprint = self.manifest["fingerprint"]
         if self.documents:
@@ -156,11 +155,11 @@ class Corpus:
         return {**self.__dict__, "_open": {}}  # a worker process maps the files again
 
     def __len__(self) -> int:
-        return sum(map(self._documents, self.shards))
+        return sum(map(self._document_count, self.shards))
 
-    def _documents(self, shard: int) -> int:
-        chosen = self.documents.get(shard)
-        return self._entries[shard]["documents"] if chosen is None else int(chosen.sum())
+    def _document_count(self, shard: int) -> int:
+        mask = self.documents.get(shard)
+        return self._entries[shard]["documents"] if mask is None else int(mask.sum())
 
     def tokenizer(self) -> Path:
         """Return the folder of its tokenizer."""
@@ -179,35 +178,35 @@ class Corpus:
         tokens = 0
         for shard in self.shards:
             whole = shard not in self.documents
-            tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).sizes.sum())
+            tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).token_counts.sum())
         return tokens
 
-    # ---- windows
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
         """Return the shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens.
 
         The order is drawn, so that each epoch mixes other shards; without a generator it is the one of the files.
         """
-        in_order = self._group_shards(self.shards)
-        if rng is None or len(in_order) == 1:  # in another order, shards that fit into one window could need two
-            return in_order
+        in_file_order = self._group_shards(self.shards)
+        if rng is None or len(in_file_order) == 1:  # in another order, shards that fit into one window could need two
+            return in_file_order
         return self._group_shards([self.shards[i] for i in rng.permutation(len(self.shards))])
 
     def _group_shards(self, order: list[int]) -> list[tuple[int, ...]]:
-        """Return windows of consecutive shards of `order`; each has enough documents to draw pairs from.
+        """Return windows of consecutive shards of `order`, each with two documents, one of them of two sentences.
 
         Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
-        where it has less than half a window, or too few documents.
+        where it has less than half a window, or too few documents to draw pairs from.
         """
         windows = []
         group = []
-        tokens = documents = longer = 0  # of the group; `longer`: documents of two sentences or more, at least
+        tokens = documents = longer = 0  # of the group; `longer`: documents of two or more sentences
 
         for shard in order:
             group.append(shard)
             tokens += self._entries[shard]["tokens"]
-            documents += self._documents(shard)
-            longer += max(0, self._documents(shard) - self._entries[shard]["one_sentence_documents"])
+            documents += self._document_count(shard)
+            # At least so many: a mask may have left out these rather than those of one sentence.
+            longer += max(0, self._document_count(shard) - self._entries[shard]["one_sentence_documents"])
             if (tokens >= WINDOW_TOKENS or len(group) >= WINDOW_SHARDS) and documents > 1 and longer:
                 windows.append(tuple(sorted(group)))
                 group = []
@@ -232,59 +231,61 @@ class Corpus:
         return window
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
-        """Return (vocab_size,) how often each token occurs in the first window: the whole corpus, or a part."""
+        """Return (vocab_size,) how often each token occurs in the first window, which of a small corpus is all."""
         return self.window(self.windows()[0]).unigram_counts(vocab_size)
 
-    # ---- parts
     def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
         """Return (train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
         """
-        head = self.windows()[0]
-        window = self.window(head)
+        shards = self.windows()[0]
+        window = self.window(shards)
         if len(window) < 4:
-            what = f"{len(window)} documents are too few to hold out two"
+            problem = f"{len(window)} documents are too few to hold out two"
             remedy = "give --validation_file, or text with blank lines between its documents"
-            raise InputError(what, where=self._entries[head[0]]["source"], remedy=remedy)
-        drawn = _draw_documents(window.sizes, percentage, seed)
+            raise InputError(problem, where=self._entries[shards[0]]["source"], remedy=remedy)
+        drawn = _draw_documents(window.token_counts, percentage, seed)
 
         # For each shard: which documents of its file are trained on, and which are held out
-        train, held = dict(self.documents), dict(self.documents)
-        first = 0
-        for shard in head:
+        train_masks = dict(self.documents)
+        held_out_masks = dict(self.documents)
+        first = 0  # `drawn` counts the documents of this corpus only: the shard's begin here
+        for shard in shards:
             mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool))
-            held[shard] = mask.copy()
-            held[shard][mask] = drawn[first : first + int(mask.sum())]
-            train[shard] = mask & ~held[shard]
+            held_out_masks[shard] = mask.copy()
+            held_out_masks[shard][mask] = drawn[first : first + int(mask.sum())]
+            train_masks[shard] = mask & ~held_out_masks[shard]
             first += int(mask.sum())
 
-        rest, held_out = self._part(self.shards, train), self._part(list(head), held)
-        held_out.tokens = int(window.sizes[drawn].sum())
-        rest.tokens = self.tokens - held_out.tokens
-        return rest, held_out
+        train = self._part(self.shards, train_masks)
+        held_out = self._part(list(shards), held_out_masks)
+        held_out.tokens = int(window.token_counts[drawn].sum())  # known, so need not be counted
+        train.tokens = self.tokens - held_out.tokens
+        return train, held_out
 
     def _part(self, shards: list[int], documents: dict[int, np.ndarray]) -> "Corpus":
+        """Return these documents as a corpus, without the shards of which there are none."""
         filled = [shard for shard in shards if shard not in documents or documents[shard].any()]
         return Corpus(self.folder, self.manifest, filled, documents)
 
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
-    """Draw (documents,) bool: `percentage` % of the tokens `sizes`, and two or more documents in either part.
+    """Draw documents with `percentage` % of the tokens, as (documents,) bool; at least two are drawn, and two are not.
 
-    Where that would be more than twice the percentage, the largest documents are not drawn. (Two of the smallest are
-    never more than half of the tokens.)
+    `sizes` (documents,) are their tokens. Where the drawn ones would have more than twice the percentage, the largest
+    documents are not drawn. (The two smallest of four or more documents never have more than half of the tokens.)
     """
     documents = len(sizes)
     target = sizes.sum() * percentage / 100
     of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
     most = max(2 * target, of_two)
 
-    # Without such a document the draw is that of earlier versions, whose runs could not be resumed otherwise
+    # If the loop ends in its first round, the draw is that of earlier versions: their runs can be resumed.
     order = np.random.default_rng(seed).permutation(documents)
     while True:
         sums = np.cumsum(sizes[order])
-        count = int(np.searchsorted(sums, target)) + 1
+        count = int(np.searchsorted(sums, target)) + 1  # of documents that are drawn
         count = min(max(2, count), documents - 2, len(order))
         if sums[count - 1] <= most or len(order) == 2:
             break

@@ -27,15 +27,15 @@ class TextCorpus(Window):
     """
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
-        rust = backend(tokenizer)
+        encoder = backend(tokenizer)
         pieces = (piece for text in texts for piece in cut_pieces(join_surrogates(text)))
-        groups = [encode_group(group, rust, language) for group in batch_text_pieces(pieces)]
+        groups = [encode_group(group, encoder, language) for group in batch_text_pieces(pieces)]
         if not any(len(group.ids) for group in groups):
             raise InputError("contains no text", where="dataset", remedy="give documents that contain text")
 
         ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
         per_document = sentences_per_document(sentences, ends)
-        super().__init__([ids], lengths, per_document, per_document > 0)
+        super().__init__([ids], lengths, per_document, kept=per_document > 0)
 
     @property
     def tokens(self) -> int:
@@ -65,7 +65,7 @@ def open_corpus(
         source = Corpus(source)
     if isinstance(source, Corpus) and tokenizer is not None:
         source.check_tokenizer(tokenizer)
-    if hasattr(source, "windows") and hasattr(source, "window"):
+    if hasattr(source, "windows") and hasattr(source, "window"):  # an open corpus, perhaps of a class of one's own
         return source
 
     if isinstance(source, Mapping):

@@ -12,7 +12,7 @@ from bert_hf.errors import InputError
 
 
 def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> Iterator[Any]:
-    """Yield the results of `function(*argument)` in order; processes are never more than a few results ahead.
+    """Yield `function(*argument)` for each argument, in order, from processes that work a few results ahead.
 
     (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.)
     """
@@ -30,7 +30,7 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    except BaseException as error:  # or the rest is not taken
+    except BaseException as error:  # GeneratorExit, too: the caller takes no more results
         pool.shutdown(kill_workers=True)
         if not isinstance(error, TerminatedWorkerError):
             raise

@@ -38,7 +38,8 @@ class DataCollatorForPreTraining:
 
     Args:
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
-        nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
+        whole_word_mask: predict all tokens of a word or none.
+        nsp: send `next_sentence_label`, which each row must then have.
         max_seq_length: truncation length of segment rows without their own `max_seq_length`. By default the
             tokenizer's `model_max_length`.
 
@@ -68,43 +69,44 @@ class DataCollatorForPreTraining:
 
         # Looked up once: looked up for every example, they were an eighth of the loader's time.
         self._template = InputTemplate(tokenizer)
-        self._specials = [self._template.special_tokens(pair) for pair in (False, True)]
-        self._mask = cast(int, tokenizer.mask_token_id)
-        self._starts_word = word_start_mask(tokenizer) if whole_word_mask else None
-        self._special = np.zeros(id_count(tokenizer), dtype=bool)
-        self._special[list(tokenizer.all_special_ids)] = True
-        self._random_ids = np.flatnonzero(~self._special)
+        self._special_counts = [self._template.special_tokens(has_b) for has_b in (False, True)]  # usually 2 and 3
+        self._mask_id = cast(int, tokenizer.mask_token_id)
+        self._starts_word = word_start_mask(tokenizer) if whole_word_mask else None  # (V,) bool
+        self._is_special = np.zeros(id_count(tokenizer), dtype=bool)
+        self._is_special[list(tokenizer.all_special_ids)] = True
+        self._random_ids = np.flatnonzero(~self._is_special)  # for the 10 % that become a random token
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
         """Return one example, of segments or of input_ids: input_ids, token_type_ids, labels, each (l,) int64."""
         if "segment_a" in feature:
             rng = _generator_of(feature)
-            ids, segments = self._joined(feature, rng)
+            ids, token_types = self._join_segments(feature, rng)
         elif "input_ids" in feature:
-            ids, segments, labels = _without_padding(feature)
+            ids, token_types, labels = _without_padding(feature)
             if labels is not None:
-                return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+                return {"input_ids": ids, "token_type_ids": token_types, "labels": labels}
             rng = _generator_of(feature)
         else:
-            what = f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}"
+            problem = f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}"
             remedy = "pass remove_unused_columns=False if Trainer removed them"
-            raise InputError(what, where="DataCollatorForPreTraining", remedy=remedy)
+            raise InputError(problem, where="DataCollatorForPreTraining", remedy=remedy)
 
-        share = feature.get("mlm_probability") or self.mlm_probability
+        share = feature.get("mlm_probability") or self.mlm_probability  # a row's own: held-out rows have a fixed one
         masked, labels = self._mask_tokens(ids, share, rng)
-        return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
+        return {"input_ids": masked, "token_type_ids": token_types, "labels": labels}
 
-    def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return [CLS] A [SEP] B [SEP], truncated, and its token types, or what else the tokenizer's template says."""
+    def _join_segments(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and token types, (l,) each, of [CLS] A [SEP] B [SEP] (or the tokenizer's template), truncated."""
         a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
-        pair = len(b) > 0
-        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - self._specials[pair], rng)
-        joined = self._template.join(a.tolist(), b.tolist() if pair else None)
+        has_b = len(b) > 0
+        max_tokens = feature.get("max_seq_length", self.max_seq_length) - self._special_counts[has_b]
+        a, b = truncate(a, b, max_tokens, rng)
+        joined = self._template.join(a.tolist(), b.tolist() if has_b else None)
         return np.array(joined.input_ids, np.int64), np.array(joined.token_type_ids, np.int64)
 
     def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
-        maskable = ~self._special[ids]
+        maskable = ~self._is_special[ids]
         if self._starts_word is not None:
             chosen = choose_words(maskable, self._starts_word[ids], share, rng)
         else:
@@ -112,7 +114,7 @@ class DataCollatorForPreTraining:
 
         labels = np.full(len(ids), IGNORE_INDEX, dtype=np.int64)
         labels[chosen] = ids[chosen]
-        return replace_tokens(ids, chosen, self._mask, self._random_ids, rng), labels
+        return replace_tokens(ids, chosen, self._mask_id, self._random_ids, rng), labels
 
     def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
@@ -149,7 +151,7 @@ def pad_inputs(
 
 
 def _generator_of(feature: Mapping) -> np.random.Generator:
-    """Return the generator of a numbered example, or one that PyTorch's seeds."""
+    """Return a row's generator: keyed by its seed and number, which fix its draws; without them seeded by torch's."""
     if "seed" in feature and "number" in feature:
         return generator(feature["seed"], MASK, *feature["number"])
     return np.random.default_rng(int(torch.randint(2**63 - 1, ())))

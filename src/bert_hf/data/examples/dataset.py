@@ -42,8 +42,9 @@ class PreTrainingExamples(Dataset):
         tokenizer: for texts, the collator's. With a prepared corpus it is compared with the one that made it.
         text_column: of the rows; by default "text", or the only one of strings.
         language: of the texts, for the sentence splitter (ISO 639); None: a line is a sentence.
-        batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
-            in as many pieces as keep its number of tokens. By default the length of the first phase.
+        short_seq_probability: share of the documents whose examples get a shorter target length, drawn at random.
+        batch_length: sequence length that the micro-batch size is meant for; a micro-batch of longer examples is
+            trained in pieces of as many tokens. By default the length of the first phase.
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
@@ -85,45 +86,47 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self._parts = None  # (phase, epoch) and its windows
+        self._epoch_windows = None  # (phase, epoch) and its windows, of the last one that was asked for
         self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         if self.objective.pairs:
-            self.objective.check_documents(_bounds(self.corpus.window(self.corpus.windows()[0])))
+            first_window = self.corpus.window(self.corpus.windows()[0])
+            self.objective.check_documents(_bounds(first_window))
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_plans": {}}  # each worker process draws its own
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
-        parts = self._parts  # a local name: the sampler's thread may change it
-        if parts is None or parts[0] != (phase, epoch):
+        """Return an epoch's windows (groups of shards) in random order; of held-out text (`fixed`) in stored order."""
+        known = self._epoch_windows  # a local name: the sampler's thread may change it
+        if known is None or known[0] != (phase, epoch):
             rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
-            self._parts = parts = (phase, epoch), self.corpus.windows(rng)
-        return parts[1]
+            self._epoch_windows = known = (phase, epoch), self.corpus.windows(rng)
+        return known[1]
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[Window, EpochPlan]:
         """Return the documents of a window and the pairs drawn from them; the last two are cached."""
         key = (phase, epoch, window)
-        found = self._plans.get(key)
-        if found is None:
-            store = self.corpus.window(self._windows(phase, epoch)[window])
-            max_tokens = self.phases[phase].max_seq_length - self.objective.specials
+        planned = self._plans.get(key)  # a local name: the sampler's thread plans windows as well
+        if planned is None:
+            documents = self.corpus.window(self._windows(phase, epoch)[window])
+            max_tokens = self.phases[phase].max_seq_length - self.objective.special_tokens
             rng = generator(self.seed, PLAN, *key)
-            pairs = plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
+            pairs = plan_epoch(_bounds(documents), max_tokens, self.short_seq_probability, self.objective, rng)
             for old in list(self._plans)[:-1]:
                 self._plans.pop(old, None)
-            self._plans[key] = found = store, pairs
-        return found
+            self._plans[key] = planned = documents, pairs
+        return planned
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
         """Return the number of examples in a window of an epoch; None where the epoch has no such window."""
         key = (phase, epoch, window)
         if key not in self.lengths:
             exists = window < self.window_count(phase, epoch)
-            self.lengths[key] = self.plan(*key)[1].pair_count if exists else None
+            self.lengths[key] = len(self.plan(*key)[1].label) if exists else None
         return self.lengths[key]
 
     def window_count(self, phase: int, epoch: int) -> int:
@@ -135,6 +138,7 @@ class PreTrainingExamples(Dataset):
         return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
+        """Return the number of plain indices: the first window's examples in epoch 0, at most `limit`."""
         length = self.window_length(0, 0, 0) or 0
         return length if self.limit is None else min(length, self.limit)
 
@@ -143,7 +147,7 @@ class PreTrainingExamples(Dataset):
         self._epoch.fill_(0 if self.fixed else epoch)
 
     def _example_number(self, index: int) -> ExampleNumber:
-        """Return the example that a plain index means, in shuffled order: a limit takes from all documents."""
+        """Return the example that a plain index means, in shuffled order, so that a limit takes from all documents."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         if not self.fixed and self.limit is None and self.window_count(0, 0) > 1:
@@ -154,7 +158,7 @@ class PreTrainingExamples(Dataset):
             length = self.window_length(0, epoch, 0) or 0
             self._order = epoch, generator(self.seed, ORDER, 0, epoch).permutation(length)
         order = self._order[1]
-        return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # epochs differ by a few examples
+        return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # this epoch may have fewer than epoch 0
 
     def __getitems__(self, numbers: list) -> list[Mapping]:
         """Return several rows at once, as a `DataLoader` requests them.
@@ -176,12 +180,12 @@ class PreTrainingExamples(Dataset):
             number = self._example_number(int(number))
 
         phase, epoch, window, index = number
-        store, plan = self.plan(phase, epoch, window)
+        documents, plan = self.plan(phase, epoch, window)
         a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)
 
         return {
-            "segment_a": store.ids(a_start, a_end),
-            "segment_b": store.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
+            "segment_a": documents.ids(a_start, a_end),
+            "segment_b": documents.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
             **({"next_sentence_label": label} if self.objective.pairs else {}),
             "number": ExampleNumber(*number),
             "seed": self.seed,
@@ -190,5 +194,5 @@ class PreTrainingExamples(Dataset):
         }
 
 
-def _bounds(store: Window) -> DocumentBounds:
-    return DocumentBounds(store.document_starts, store.document_ends, store.token_offsets)
+def _bounds(documents: Window) -> DocumentBounds:
+    return DocumentBounds(documents.document_starts, documents.document_ends, documents.token_offsets)

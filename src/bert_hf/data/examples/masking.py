@@ -20,7 +20,8 @@ def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> n
     """Return positions to predict, ascending: exactly `prediction_count` of those where `maskable` (L,) is true."""
     candidates = np.flatnonzero(maskable)
     count = prediction_count(len(candidates), probability)
-    return np.sort(candidates[np.argsort(rng.random(len(candidates)))[:count]])
+    in_random_order = candidates[np.argsort(rng.random(len(candidates)))]
+    return np.sort(in_random_order[:count])
 
 
 def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: float, rng: Generator) -> np.ndarray:

@@ -21,8 +21,8 @@ from bert_hf.errors import InputError
 class Objective:
     """Which segments make an example, and what its label is called in the metrics.
 
-    `arrange` (documents, chunks, target, max_tokens, rng) returns the examples of an epoch. `gather_chunks` makes
-    `chunks`; `target` (documents,) is how many tokens an example of each document should have.
+    `arrange(documents, chunks, target, max_tokens, rng)` returns the examples of an epoch. `chunks` (3, chunks) are
+    document, first sentence and end (`gather_chunks`); `target` (documents,): tokens that an example should have.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
@@ -34,13 +34,13 @@ class Objective:
         return bool(self.metric)
 
     @property
-    def specials(self) -> int:
+    def special_tokens(self) -> int:
         """Return the number of special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
         return 3 if self.pairs else 2
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the metrics of an evaluation, as in `eval_loss`."""
+        """Return the names of an evaluation's metrics without prefix: loss, mlm_loss, mlm_accuracy, nsp_loss, …"""
         tasks = ("mlm", self.metric) if self.pairs else ("mlm",)
         return ("loss", *(f"{task}_{kind}" for task in tasks for kind in ("loss", "accuracy")))
 
@@ -68,7 +68,7 @@ class Objective:
 def single_segments(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Return examples without B: each chunk is segment A of one."""
+    """Return examples without B: each chunk is segment A of one. (An `Objective.arrange` that needs only `chunks`.)"""
     _, start, end = chunks
     return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
 

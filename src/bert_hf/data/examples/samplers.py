@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
 
 T = TypeVar("T")
+WindowAddress = tuple[int, int, int]  # phase, epoch, window
 WindowLength = Callable[[int, int, int], int | None]  # (phase, epoch, window) → examples; None: no such window
 
 
@@ -30,14 +31,15 @@ class ExampleNumber(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A part of the run with one kind of examples."""
+    """A part of the run whose examples have one sequence length."""
 
-    max_seq_length: int  # tokens
-    end: int | None  # position (examples from the start of the run) where the next phase begins; None: never
+    max_seq_length: int  # tokens, special tokens included
+    end: int | None  # examples from the start of the run to the end of this phase; None: to the end of the run
 
 
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
-    """Return a counter-based generator keyed by the arguments: the same draws on any machine."""
+    """Return a counter-based generator keyed by the arguments (`purpose`: `ORDER`, …): the same draws everywhere."""
+    # Two words of 64 bits; the upper bits of the second hold purpose and phase, the lower 48 the epoch.
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (purpose << 56) | (phase << 48) | epoch], np.uint64)
 
     # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.
@@ -70,8 +72,10 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
 
 def windows_of_run(
     phases: tuple[Phase, ...], window_length: WindowLength, total: int
-) -> Iterator[tuple[tuple[int, int, int], int, int]]:
-    """Yield the windows of a run of `total` examples: ((phase, epoch, window), examples taken, its length).
+) -> Iterator[tuple[WindowAddress, int, int]]:
+    """Yield the windows of a run of `total` examples: ((phase, epoch, window), examples taken of it, its length).
+
+    `window_length(phase, epoch, window)` is None where the epoch has no such window: the next epoch begins.
 
     Example: 12 examples, the first phase ends at 7, and every epoch has two windows, of 4 and 2 examples.
         phase 0, epoch 0: (0, 0, 0) gives 4 of 4 and (0, 0, 1) 2 of 2; there is no window 2
@@ -99,10 +103,10 @@ def length_at(phases: tuple[Phase, ...], position: int) -> int:
     return next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
 
 
-def epochs_done(dataset, position: int) -> float:
-    """Return the passes over the text; Trainer's own count restarts when a run does."""
-    windows = windows_of_run(dataset.phases, dataset.window_length, position)
-    return sum(taken / length / dataset.window_count(*place[:2]) for place, taken, length in windows)
+def epochs_done(examples: Any, position: int) -> float:
+    """Return the passes over the text in a run's first `position` examples; Trainer counts from its last start on."""
+    windows = windows_of_run(examples.phases, examples.window_length, position)
+    return sum(taken / length / examples.window_count(phase, epoch) for (phase, epoch, _), taken, length in windows)
 
 
 def set_epoch(batch_sampler: Any, epoch: int) -> None:
@@ -117,7 +121,7 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator; a thread makes each while the one before it is used."""
+    """Yield the items of an iterator, none of them None; a thread makes each while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(next, items, None)
         while (item := upcoming.result()) is not None:
@@ -135,7 +139,7 @@ class RunSampler(Sampler[ExampleNumber]):
     """
 
     phases: tuple[Phase, ...]
-    window_length: WindowLength  # a function of the run's seed, and of nothing else
+    window_length: WindowLength  # (phase, epoch, window) → examples or None; depends on the run's seed only
     total: int  # examples in the run, over all ranks
     seed: int
     start: int = 0  # examples that the run has consumed, over all ranks
@@ -147,18 +151,19 @@ class RunSampler(Sampler[ExampleNumber]):
         return self.total // self.ranks
 
     def __iter__(self) -> Iterator[ExampleNumber]:
-        for place, own in one_ahead(self._windows()):
-            for index in own:
-                yield ExampleNumber(*place, int(index))
+        for (phase, epoch, window), own_indices in one_ahead(self._windows()):
+            for index in own_indices:
+                yield ExampleNumber(phase, epoch, window, int(index))
 
-    def _windows(self) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
-        """Yield (phase, epoch, window) of each window from `start` on, and the examples of it for this rank."""
-        begin = 0
-        for place, taken, length in windows_of_run(self.phases, self.window_length, self.total):
+    def _windows(self) -> Iterator[tuple[WindowAddress, np.ndarray]]:
+        """Yield (phase, epoch, window) of each window from `start` on, and the indices of this rank's examples."""
+        begin = 0  # position of the window's first example in the run
+        for address, taken, length in windows_of_run(self.phases, self.window_length, self.total):
             end = begin + taken
             if self.start < end:
-                order = generator(self.seed, ORDER, *place).permutation(length)
-                yield place, order[self._own_positions(max(self.start, begin), end) - begin]
+                order = generator(self.seed, ORDER, *address).permutation(length)
+                own_positions = self._own_positions(max(self.start, begin), end)
+                yield address, order[own_positions - begin]
             begin = end
 
     def _own_positions(self, first: int, end: int) -> np.ndarray:

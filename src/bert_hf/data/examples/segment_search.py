@@ -26,14 +26,14 @@ class DocumentBounds(NamedTuple):
         return self.offsets[end] - self.offsets[start]
 
     @property
-    def sizes(self) -> np.ndarray:
+    def token_counts(self) -> np.ndarray:
         """Return (D,) the number of tokens of each document."""
         return self.tokens(self.starts, self.ends)
 
-    def nearest_boundary(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the sentence that begins nearest to a position, a number of tokens from the first one on."""
-        after = np.clip(np.searchsorted(self.offsets, tokens), 1, len(self.offsets) - 1)
-        before_is_nearer = tokens - self.offsets[after - 1] < self.offsets[after] - tokens
+    def nearest_boundary(self, position: np.ndarray) -> np.ndarray:
+        """Return the sentence that begins nearest to each position, a number of tokens from the start of the text."""
+        after = np.clip(np.searchsorted(self.offsets, position), 1, len(self.offsets) - 1)
+        before_is_nearer = position - self.offsets[after - 1] < self.offsets[after] - position
         return after - before_is_nearer
 
 
@@ -44,14 +44,13 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
         7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
         20 wanted: the nearest length is 30, which only sentence 3 has
 
-    Sentences longer than `max_tokens` count as having this length. `wanted` is (n,), the result
-    (_SENTENCE_CANDIDATES, n).
+    Sentences longer than `max_tokens` count as having this length. `wanted` is (n,), the result (draws, n).
     """
-    # All sentences of the documents, or a sample.
+    # All sentences of the documents, or a sample: `number` counts them without those outside of the documents.
     ends = np.cumsum(documents.ends - documents.starts)
     total = ends[-1]
-    size = max(_SENTENCES_SEARCHED, 4 * len(wanted))
-    number = np.arange(total) if total <= size else np.sort(rng.integers(0, total, size))
+    most = max(_SENTENCES_SEARCHED, 4 * len(wanted))
+    number = np.arange(total) if total <= most else np.sort(rng.integers(0, total, most))
     document = np.searchsorted(ends, number, side="right")
     sentence = documents.ends[document] - (ends[document] - number)
 
@@ -59,7 +58,7 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
     order = np.argsort(length, kind="stable")
     length = length[order]
 
-    # The nearest length, and the places [begin, end) of the sentences that have it.
+    # The nearest length, and the places [begin, end) of the sentences that have it, in the order of lengths.
     place = np.searchsorted(length, wanted)
     above = length[np.minimum(place, len(length) - 1)]
     below = length[np.maximum(place - 1, 0)]
@@ -80,16 +79,19 @@ def find_segments(
         the second: [9] has 9, [9, 4] has 13, which is nearer
         the fourth: [8] ends with the document, so it is extended to the front: [4, 8], exactly 12
 
-    The result is the start and the end (n,) of each. A document may be `excluded` for each, if there are two at least.
+    Return start and end of the segments, (n,) each. `excluded` (n,) are the documents that they must not be from, if
+    there are at least two documents.
     """
-    start, document = _draw_sentences(documents, wanted, rng, excluded)
+    start, document = _draw_sentences(documents, wanted, rng, excluded)  # (draws, n)
     first = documents.starts[document]
     last = documents.ends[document]
 
+    # As many sentences as come nearest to the length; where they reach the document's end, extended to the front.
     end = np.clip(documents.nearest_boundary(documents.offsets[start] + wanted), start + 1, last)
-    before = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first, start)
-    start = np.where(end == last, before, start)
+    extended = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first, start)
+    start = np.where(end == last, extended, start)
 
+    # The best of the draws
     nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
     columns = np.arange(len(wanted))
     return start[nearest, columns], end[nearest, columns]
@@ -107,25 +109,26 @@ def _draw_sentences(
         35 wanted: b and c are long enough, and one of the numbers 0–6 is drawn
         35 wanted, b excluded: one of 0–3 is drawn, and 3 is added: a sentence of c
 
-    The result is (sentence, document), (_SEGMENT_CANDIDATES, n) each.
+    Return (sentence, document), (_SEGMENT_CANDIDATES, n) each.
     """
-    size = documents.sizes
-    count = documents.ends - documents.starts
-    descending = np.argsort(-size, kind="stable")
-    until = np.cumsum(count[descending])  # sentences of the longest document, of the two longest, …
-    usable = np.maximum(np.searchsorted(-size[descending], -wanted, side="right"), 1)  # documents to draw from
+    tokens = documents.token_counts
+    sentences = documents.ends - documents.starts
+    descending = np.argsort(-tokens, kind="stable")
+    until = np.cumsum(sentences[descending])  # sentences of the longest document, of the two longest, …
+    usable = np.maximum(np.searchsorted(-tokens[descending], -wanted, side="right"), 1)  # documents to draw from
 
-    hidden = hidden_from = np.zeros(len(wanted), np.int64)
+    skipped = skipped_from = np.zeros(len(wanted), np.int64)  # sentences of the excluded document; its first number
     if excluded is not None:
-        rank = np.argsort(descending)[excluded]
+        rank = np.argsort(descending)[excluded]  # 0: the longest document
         usable = np.maximum(usable, np.where(rank == 0, 2, 1))
-        hidden = np.where(rank < usable, count[excluded], 0)
-        hidden_from = until[rank] - count[excluded]
+        skipped = np.where(rank < usable, sentences[excluded], 0)
+        skipped_from = until[rank] - sentences[excluded]
 
-    drawn = rng.random((_SEGMENT_CANDIDATES, len(wanted))) * (until[usable - 1] - hidden)
+    drawn = rng.random((_SEGMENT_CANDIDATES, len(wanted))) * (until[usable - 1] - skipped)
     number = drawn.astype(np.int64)
-    number += np.where(number >= hidden_from, hidden, 0)
+    number += np.where(number >= skipped_from, skipped, 0)
 
+    # From numbers back to the documents and to sentences of the text
     rank = np.searchsorted(until, number, side="right")
     document = descending[rank]
     return documents.ends[document] - (until[rank] - number), document

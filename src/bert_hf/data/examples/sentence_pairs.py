@@ -27,11 +27,6 @@ class EpochPlan(NamedTuple):
     b_end: np.ndarray
     label: np.ndarray
 
-    @property
-    def pair_count(self) -> int:
-        """Return the number of pairs."""
-        return len(self.label)
-
     def joined(self, other: "EpochPlan") -> "EpochPlan":
         """Return these pairs, followed by another plan's."""
         return EpochPlan(*map(np.concatenate, zip(self, other, strict=True)))
@@ -75,16 +70,13 @@ def next_sentence_pairs(
 ) -> EpochPlan:
     """Draw the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`."""
     _, start, end = chunks
-    several = end - start > 1
+    several = end - start > 1  # sentences; a chunk of one is a whole document
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
     if several.all():
         return chunk_pairs
 
     single_pairs = _pair_single_sentences(documents, start[~several], target, max_tokens, rng)
     return chunk_pairs.joined(single_pairs)
-
-
-# ---- chunks of two or more sentences
 
 
 def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
@@ -101,8 +93,9 @@ def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) 
     pairs = exchanged.joined(repeated)
     document = np.concatenate([chunks[0], np.tile(chunks[0, unused], 2)])
 
-    # These NOT_NEXT pairs still have their own B: any segment of another document that is as long replaces it.
-    needs_b = np.concatenate([unmatched, np.arange(pairs.pair_count - len(unused), pairs.pair_count)])
+    # NOT_NEXT pairs that still have their own B (unmatched ones, and the second half of `repeated`): any segment of
+    # another document that is as long replaces it.
+    needs_b = np.concatenate([unmatched, np.arange(len(pairs.label) - len(unused), len(pairs.label))])
     length = documents.tokens(pairs.b_start[needs_b], pairs.b_end[needs_b])
     b_start, b_end = find_segments(documents, length, rng, excluded=document[needs_b])
     pairs.b_start[needs_b] = b_start
@@ -138,7 +131,7 @@ def _cut_and_exchange(
 
 
 def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
-    """Cut each chunk into A and B twice: first all as IS_NEXT, then all as NOT_NEXT with their own B for now."""
+    """Cut each chunk into A and B twice: first all as IS_NEXT, then all as NOT_NEXT, whose B the caller replaces."""
     twice = np.tile(chunks, 2)
     start, end = twice[1:]
     cut = _draw_cuts(documents, twice, rng)
@@ -158,11 +151,12 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
         the second chunk's B may have 29 tokens, but A needs a sentence: it is [4]
     """
     document, start, end = chunks
-    sizes = documents.sizes
-    longest = np.argmax(sizes)
-    others = np.sort(np.delete(sizes, longest))
-    limit = np.full(len(sizes), sizes[longest])
-    limit[longest] = others[(len(others) - 1) // 2] if sizes[longest] > others.sum() else others[-1]
+    tokens = documents.token_counts
+    longest = np.argmax(tokens)
+    others = np.sort(np.delete(tokens, longest))
+    median = others[(len(others) - 1) // 2]
+    limit = np.full(len(tokens), tokens[longest])  # tokens of B, per document
+    limit[longest] = median if tokens[longest] > others.sum() else others[-1]
 
     earliest = np.searchsorted(documents.offsets, documents.offsets[end] - limit[document])
     return rng.integers(np.clip(earliest, start + 1, end - 1), end)
@@ -202,12 +196,14 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
             break
         steps = rng.integers(1, reach + 1, len(unmatched)) * rng.choice((-1, 1), len(unmatched))
         other = (unmatched + steps) % count
+        # No pair may lose a suitable segment for an unsuitable one.
         harmless = suits(other, partner_of[unmatched]) | ~suits(other, partner_of[other])
         pair, other = _disjoint(unmatched[harmless], other[harmless], count)
 
         partner_of[pair], partner_of[other] = partner_of[other], partner_of[pair]
         unmatched = unmatched[~suits(unmatched, partner_of[unmatched])]
 
+    # Until here pairs were numbered by length.
     partner = np.empty_like(order)
     partner[order] = order[partner_of]
     return partner, np.sort(order[unmatched])
@@ -230,13 +226,10 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
     return first[owns_both], second[owns_both]
 
 
-# ---- one-sentence documents
-
-
 def _pair_single_sentences(
     documents: DocumentBounds, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Make two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
+    """Make two pairs for each one-sentence document: one IS_NEXT, one NOT_NEXT, whose lengths do not tell the label.
 
     Both begin alike: a sentence as long as the single sentence x is drawn from the longer documents. It is B, and the
     sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
@@ -261,8 +254,9 @@ def _pair_single_sentences(
 def _draw_second_segments(
     documents: DocumentBounds, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw for each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
+    """Draw for each wanted length a segment, B, of that length or the nearest, that has a sentence before it for A."""
     several = documents.ends - documents.starts > 1
+    # All sentences but the first one of each document
     followers = DocumentBounds(documents.starts[several] + 1, documents.ends[several], documents.offsets)
 
     # Of several sentences that are as long as wanted, the one with the longest A: fewer padding tokens.
@@ -289,9 +283,6 @@ def _start_of_a(
     begin = documents.offsets[b_start] - (target[document] - length_b)
     start = np.searchsorted(documents.offsets, begin, side="right") - 1
     return np.clip(start, documents.starts[document], b_start - 1)
-
-
-# ---- truncation
 
 
 def truncated_lengths(
