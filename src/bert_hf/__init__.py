@@ -52,6 +52,7 @@ __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - it is 
 
 
 def __getattr__(name: str):
+    """Import a public name from its module when it is asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bert_hf' has no attribute {name!r}")
     return getattr(importlib.import_module(f"bert_hf.{_HOMES[name]}"), name)

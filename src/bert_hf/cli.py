@@ -10,6 +10,7 @@ line and its exit code the command's (`trl sft` calls the launcher in the same w
 import argparse
 import logging
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -61,9 +62,6 @@ def _help() -> str:
 `bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one."""
 
 
-# ---- running a recipe
-
-
 def _run(name: str, words: list[str]) -> int:
     """Run a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
     answer_help(name, words)
@@ -72,7 +70,7 @@ def _run(name: str, words: list[str]) -> int:
     if COMMANDS[name].trains and not {"--help", "-h"} & set(words):
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         for field in fields(LaunchArguments):
-            parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])
+            parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])  # `int` of `int | None`
         try:
             machine, words = parser.parse_known_args(words)
         except argparse.ArgumentError as error:
@@ -122,7 +120,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
 
 
 def _deepspeed_option(machine: Path) -> list[str]:
-    """Return the launcher's option for the DeepSpeed file, which a YAML names relative to the project's folder."""
+    """Return the launcher's option for the DeepSpeed file, which our YAML names relative to the repository."""
     import yaml
 
     settings = yaml.safe_load(machine.read_text()) or {}
@@ -132,13 +130,8 @@ def _deepspeed_option(machine: Path) -> list[str]:
     return ["--deepspeed_config_file", str(machine.parents[1] / "deepspeed" / Path(name).name)]
 
 
-# ---- versions
-
-
 def environment() -> str:
     """Return versions and device as lines, for a bug report."""
-    import platform
-
     import torch
 
     from bert_hf.config.hardware import device_name

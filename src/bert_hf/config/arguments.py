@@ -11,8 +11,6 @@ READ_IN_LOWER_CASE = (  # help of --do_lower_case where a tokenizer is only load
     "Read text in lower case, without accents. Default: as the tokenizer's files or its vocabulary say."
 )
 
-# ---- options of many commands
-
 
 @dataclass
 class ConfigArguments:
@@ -120,7 +118,7 @@ class TextArguments:
         check_language(self.language)
 
     def given(self, *names: str) -> list[str]:
-        """Return the options that differ from their defaults, as words of a command line."""
+        """Return those of the named options that differ from their defaults, as `["--num_proc", "4"]`."""
         differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
@@ -157,7 +155,7 @@ class PrepareArguments:
     check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
-        self.shard_numbers()
+        self.shard_numbers()  # raises an error if they are invalid
 
     def shard_numbers(self) -> tuple[int, int]:
         """Return (i, n) of `--shard i/n`: which of how many parts of the inputs; (0, 1) without it."""

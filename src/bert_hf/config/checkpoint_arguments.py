@@ -78,9 +78,6 @@ class ConversionArguments:
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE)
 
 
-# ---- commands that examine checkpoints
-
-
 @dataclass
 class FeatureArguments:
     """Features."""

@@ -4,5 +4,5 @@ import os
 
 
 def set_environment() -> None:
-    """Set the variables that the user has not set. To be called before torch is imported."""
+    """Let torch's C++ code log only errors, unless the user has set its level. Called before torch is imported."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -23,8 +23,8 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("no such file", where=path, remedy=remedy) from None
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be entered
-        what = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be opened: {what}", where=path, remedy=remedy) from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be opened: {reason}", where=path, remedy=remedy) from None
 
     if stat.S_ISDIR(mode):
         raise InputError("is a directory, expected a file", where=path, remedy="name a file in it")
@@ -35,17 +35,17 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 def check_writable(output_dir: str) -> str:
     """Write a temporary file in the folder, or in the part of its path that exists; return the line of `--check`."""
-    place = Path(output_dir).expanduser().absolute()
+    folder = Path(output_dir).expanduser().absolute()
     try:
-        while not place.exists():
-            place = place.parent
-        with tempfile.TemporaryFile(dir=place) as file:  # it has no name, so a killed process leaves nothing
-            file.write(b"x" * 4096)
+        while not folder.exists():
+            folder = folder.parent
+        with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, so a killed process leaves nothing
+            file.write(b"x" * 4096)  # a block, for which a full disk has no space
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise InputError(what, where=output_dir, remedy="give another --output_dir") from None
+        problem = f"cannot be written: {error.strerror}"
+        raise InputError(problem, where=output_dir, remedy="give another --output_dir") from None
     return f"output: {output_dir} can be written"
 
 
@@ -61,7 +61,7 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
-    """Return the text of bytes that begin in a line of a file, after `column` bytes of it."""
+    """Return the text of bytes that begin at a place of a file: in its line `line`, after `column` bytes."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
 
 
 def join_surrogates(text: str) -> str:
-    """Return the text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
+    """Join the surrogate pairs that JSON escapes left in a text; a lone half, which no tokenizer takes, is U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -91,12 +91,13 @@ def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = 
     """Return the value of a JSON text that begins in a line of a file, with `join_surrogates` of each string in it."""
     try:
         value = json.loads(text)
-        has_surrogates = "\\ud" in text.lower()
-        return json.loads(join_surrogates(json.dumps(value, ensure_ascii=False))) if has_surrogates else value
+        if "\\ud" not in text.lower():  # no escapes of surrogates
+            return value
+        return json.loads(join_surrogates(json.dumps(value, ensure_ascii=False)))
     except json.JSONDecodeError as error:
         line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None
-    except (RecursionError, ValueError) as error:
+    except (RecursionError, ValueError) as error:  # nested too deep, a number of too many digits
         reason = str(error).split(";")[0]
         raise InputError(f"not JSON: {reason}", where=where, line=line, remedy=remedy) from None
 

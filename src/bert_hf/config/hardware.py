@@ -14,9 +14,9 @@ _M_MMAP_MAX = -4
 
 
 def engine(args: TrainingArguments | None = None) -> str:
-    """Return the engine that saves the optimizer's state: `deepspeed`, or `torch` for all other engines."""
-    launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
-    return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
+    """Return which engine keeps the optimizer's state: `deepspeed`, or `torch`, also for DDP and FSDP."""
+    by_launcher = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
+    return "deepspeed" if by_launcher or (args is not None and args.deepspeed) else "torch"
 
 
 def shards_weights() -> bool:
@@ -27,7 +27,7 @@ def shards_weights() -> bool:
 
 def cpu_threads() -> int:
     """Return the threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS."""
-    threads = os.environ.get("OMP_NUM_THREADS")
+    threads = os.environ.get("OMP_NUM_THREADS")  # also set by launchers
     if threads is not None and threads.isdigit() and (not was_launched() or _user_set_threads()):
         return int(threads)
     return cores_of_rank()
@@ -40,7 +40,7 @@ def cores_of_rank() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc (Linux) keep freed memory for the next step: 6 % of a step of the mini model (docs/speed.md)."""
+    """Make glibc (Linux) keep freed memory for the next step, not return it to the kernel (docs/speed.md)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     user_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
@@ -60,7 +60,7 @@ def device_name(device: torch.device) -> str:
 
 
 def was_launched() -> bool:
-    """Return True where `accelerate launch` or torchrun started this process."""
+    """Return True where `accelerate launch` or torchrun, which set these variables, started this process."""
     return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
 
 

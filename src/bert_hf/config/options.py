@@ -40,7 +40,7 @@ def option(
 
 
 def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
-    """Yield each field of a dataclass with its declaration, or its parent's where only the default is another."""
+    """Yield each field with what `option` declared, in its class or (if that only sets a default) in a parent."""
     for each in fields(cls):
         parents = (parent.__dataclass_fields__.get(each.name) for parent in cls.__mro__ if is_dataclass(parent))
         declared = (parent.metadata for parent in parents if parent is not None and parent.metadata)

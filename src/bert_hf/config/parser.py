@@ -1,6 +1,7 @@
 """Fills the dataclasses of options from a YAML file and from the command line, which wins."""
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -39,9 +40,6 @@ _REPLACED_BY = {
     "max_hours": {"max_steps", "num_train_epochs"},
 }
 
-
-# ---- command line and YAML
-
 Options = TypeVarTuple("Options")  # the dataclasses that are filled, as `check` takes them
 
 
@@ -65,14 +63,14 @@ def parse(
         The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
         `--check true`, unless one of the dataclasses has an option `check` itself.
     """
-    checks_only = (check or dry_run) is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    parser = _Parser((*classes, CheckArguments if checks_only else ConfigArguments))
+    own_check = any(field.name == "check" for cls in classes for field in fields(cls))
+    adds_check = (check or dry_run) is not None and not own_check
+    parser = _Parser((*classes, CheckArguments if adds_check else ConfigArguments))
     values, from_command_line = _read_values(parser, _words(argv), default_config)
 
     # Options of the command line that are set: `--bf16 false` has no effect to check
-    named = {
-        field.name: each for cls in classes for field, each in declarations(cls) if from_command_line.get(field.name)
-    }
+    declared = {field.name: declaration for cls in classes for field, declaration in declarations(cls)}
+    named = {name: declaration for name, declaration in declared.items() if from_command_line.get(name)}
     _check_effects(parser, values, named)
     filled = _fill(classes, values)
     for each in filled:
@@ -89,18 +87,18 @@ def parse(
         for line in function(*cast(tuple[*Options], filled)):
             if checking and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
-    return None if checks_only and checking else cast(tuple[*Options], filled)
+    return None if adds_check and checking else cast(tuple[*Options], filled)
 
 
 def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, ...]:
-    """Return an instance of each dataclass; an error of one, such as `TrainingArguments`, is an `InputError`."""
+    """Return an instance of each dataclass; an error of their own checks becomes an `InputError`."""
     try:
         return tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except ImportError as error:
-        what, remedy = first_line(error), "install the package, or leave the option out"
-        if "deepspeed" in what:
-            what, remedy = "the package deepspeed is not installed", 'pip install "bert-hf[deepspeed]"'
-        raise InputError(what, where="arguments", remedy=remedy) from None
+        problem, remedy = first_line(error), "install the package, or leave the option out"
+        if "deepspeed" in problem:
+            problem, remedy = "the package deepspeed is not installed", 'pip install "bert-hf[deepspeed]"'
+        raise InputError(problem, where="arguments", remedy=remedy) from None
     except ValueError as error:
         raise InputError(str(error), where="arguments", remedy="fix the option") from None
 
@@ -116,15 +114,15 @@ class _Parser(HfArgumentParser):
         super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
 
     def add_argument(self, *names, common=True, range=None, only_with=(), not_with=(), **kwargs) -> argparse.Action:
-        """Add an option; the parent class hands the whole declaration of a field over."""
+        """Add an option, without the entries of its declaration that argparse does not know."""
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str):
-        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message)  # one of its two names
+        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message)  # the first of its two spellings
         raise InputError(message, where="command line", remedy="--help lists the options")
 
-    def check_known(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
-        """Raise an `InputError` for the first of some unknown flags."""
+    def reject_unknown(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
+        """Raise an `InputError` for the first of the unknown flags, if there are any."""
         if flags:
             names = [flag.removeprefix("--") for flag in self._option_string_actions]
             name = flags[0].partition("=")[0].removeprefix("--")
@@ -135,16 +133,19 @@ class _Parser(HfArgumentParser):
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
     """Add the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
-    count = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
-    flags = [f"--{first}", *words[:1]] if count else []
-    return flags + ([f"--{others}", *words[1:count]] if count > 1 else []) + words[count:]
+    values = list(itertools.takewhile(lambda word: not word.startswith("--"), words))
+    flags = [f"--{first}", values[0]] if values else []
+    if len(values) > 1:
+        flags += [f"--{others}", *values[1:]]
+    return flags + words[len(values) :]
 
 
 def _words(argv: list[str] | None) -> list[str]:
+    """Return the words of a command line, with `~` expanded; an empty value is an error."""
     words = [expand_home(word) for word in (sys.argv[1:] if argv is None else argv)]
-    for flag, word in zip(["", *words], words, strict=False):
+    for previous, word in zip(["", *words], words, strict=False):
         if not word or re.fullmatch(r"--[\w-]+=", word):  # such as "$FILE" of a shell that has no such variable
-            where = word.rstrip("=") or flag
+            where = word.rstrip("=") or previous
             raise InputError("empty value", where=where, remedy="give a value, or leave the option out")
     return words
 
@@ -160,7 +161,7 @@ def _read_values(
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return the values of all options, and those that the command line gives, by name."""
     values, unknown = parser.parse_known_args(words)
-    parser.check_known(unknown)
+    parser.reject_unknown(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     from_command_line = {name: getattr(values, name) for name in names if hasattr(values, name)}
 
@@ -176,11 +177,11 @@ def _read_yaml(parser: _Parser, path: Path, named: Collection[str]) -> argparse.
     values = argparse.Namespace()
     for name, line, words in yaml_entries(path):  # one by one, so that an error has its line
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
-            parser.check_known([f"--{name}"], where=path, line=line)
+            parser.reject_unknown([f"--{name}"], where=path, line=line)
 
         is_replaced = not _REPLACED_BY.get(name, set()).isdisjoint(named)
         try:
-            parser.parse_args([*map(expand_home, words)], None if is_replaced else values)
+            parser.parse_args([*map(expand_home, words)], None if is_replaced else values)  # None: only checked
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="fix this line") from None
     return values
@@ -214,6 +215,7 @@ def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
+    """Return an entry of a YAML file as words of a command line: a mapping as JSON; no words for an empty value."""
     if isinstance(node, yaml.MappingNode):
         return [f"--{name}={json.dumps(yaml.SafeLoader('').construct_document(node))}"]
     if isinstance(node, yaml.SequenceNode):
@@ -227,7 +229,7 @@ def _check_effects(parser: _Parser, values: argparse.Namespace, named: Mapping[s
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """
 
-    def applies(entry: str) -> bool:
+    def applies(entry: str) -> bool:  # an option that is not at its default, or NAME=VALUE
         name, _, value = entry.partition("=")
         current = getattr(values, name, None)
         if value:

@@ -34,7 +34,7 @@ def cpu_units() -> str:
 
 
 def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
-    """Apply the rule for a CPU; an unknown hidden size counts as small."""
+    """Choose for a CPU by its feature (`cpu_units`); an unknown hidden size counts as small."""
     least = FASTER_FROM[units]
     if least == math.inf:
         return Choice(False, "this CPU has no bf16 units")
@@ -44,13 +44,13 @@ def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
 
 
 def choose_on_gpu() -> Choice:
-    """Apply the rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
+    """Choose for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
     multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
     return Choice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
 
 
 def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> Choice:
-    """Apply the rule for the device of a run."""
+    """Choose for the device of a run."""
     if args.device.type == "cuda":
         return choose_on_gpu()
     if args.device.type != "cpu":
@@ -75,8 +75,9 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
 
 def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:
     """Return the autocast of predictions: `bf16` as given, else bf16 on a GPU that multiplies in it."""
-    half = device.type == "cuda" and choose_on_gpu().bf16 if bf16 is None else bf16
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
+    if bf16 is None:
+        bf16 = device.type == "cuda" and choose_on_gpu().bf16
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16)
 
 
 def precision_name(args: TrainingArguments) -> str:

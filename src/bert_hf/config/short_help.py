@@ -21,7 +21,7 @@ from bert_hf.config.package_files import RECIPES
 
 
 def answer_at_once(module: str) -> None:
-    """End the process where the command line of a script, whose `__name__` is given, asks for help."""
+    """Print the help and exit, if a recipe's script (`module` is its `__name__`) was started with `--help`."""
     if module != "__main__":
         return
     _look_beside_script_last(sys.argv[0])
@@ -31,7 +31,7 @@ def answer_at_once(module: str) -> None:
 
 
 def _look_beside_script_last(script: str) -> None:
-    """Find installed packages first: recipes/evaluate.py has the name of a library, and Python looks there first."""
+    """Make Python look beside the script last: recipes/evaluate.py has the name of a library."""
     if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(script)):
         sys.path.append(sys.path.pop(0))
 
@@ -41,9 +41,6 @@ def answer_help(name: str, words: list[str]) -> None:
     if {"--help", "-h"} & set(words) and "all" not in words:
         print(help_page(name))
         sys.exit(0)
-
-
-# ---- the page
 
 
 def help_page(name: str) -> str:
@@ -58,14 +55,14 @@ def description(name: str) -> str:
 
 
 def options_page(name: str) -> str:
-    """Return the common options of a command, under the first lines of the docstrings of the classes."""
+    """Return the common options of a command, each under the first line of the docstring of its option class."""
     format_page = functools.partial(argparse.HelpFormatter, max_help_position=37, width=119)
     page = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS, formatter_class=format_page)
     sections = {}
     for cls in described(COMMANDS[name]):
         for field, declared in declarations(cls):
             if declared.get("common"):
-                heading = (_first_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
+                heading = (_declaring_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
                 if heading not in sections:
                     sections[heading] = page.add_argument_group(heading)
                 shown = _default_or_placeholder(field, declared)
@@ -74,7 +71,7 @@ def options_page(name: str) -> str:
 
 
 def described(command: Command) -> Iterator[type]:
-    """Yield the option classes that the help describes, with the options of every command."""
+    """Yield the option classes that the help of a command describes: its own, then those of many commands."""
     yield from command.options
     own_check = any(field.name == "check" for cls in command.options for field in fields(cls))
     yield ConfigArguments if own_check else CheckArguments
@@ -82,17 +79,20 @@ def described(command: Command) -> Iterator[type]:
         yield LaunchArguments
 
 
-def _first_class(cls: type, name: str) -> type:
-    """Return the most general class that declares an option."""
+def _declaring_class(cls: type, name: str) -> type:
+    """Return the most general class that declares an option; its docstring is the heading."""
     return next(parent for parent in reversed(cls.__mro__) if name in getattr(parent, "__annotations__", ()))
 
 
 def _default_or_placeholder(field: Field, declared: Mapping[str, Any]) -> str:
     """Return what the page shows as an option's value: its default; without one, its choices or a placeholder."""
-    kind, choices = str(field.type), "|".join(map(str, declared.get("choices", ())))
+    kind = str(field.type)
+    choices = "|".join(map(str, declared.get("choices", ())))
     if "bool" in kind:
         return {True: "true", False: "", None: "true|false"}[field.default]
     if field.default not in (None, -1):  # -1: not set
         return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    if 0 < len(choices) < 20:  # they fit into the column
+        return choices
     word = "N" if "int" in kind or "float" in kind else field.name.rpartition("_")[2].upper()
-    return choices if 0 < len(choices) < 20 else word + (" ..." if "list" in kind else "")
+    return word + (" ..." if "list" in kind else "")

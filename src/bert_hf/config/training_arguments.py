@@ -59,7 +59,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
-    """Raise an `InputError` for the first field that is rejected and does not have its default.
+    """Raise an `InputError` for the first field that is refused and does not have its default.
 
     In Python, a Trainer may get stock `TrainingArguments`: a value is good that is their default or `RunArguments`'.
     """
@@ -67,12 +67,12 @@ def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSE
     for name, reason in refused.items():
         usual = [default[name] or None for default in defaults]  # None, "" and [] all mean: not set
         if (getattr(args, name) or None) not in usual:
-            what, _, remedy = reason.rpartition("; ")
-            raise InputError(what, where=f"--{name}", remedy=remedy)
+            problem, _, remedy = reason.rpartition("; ")
+            raise InputError(problem, where=f"--{name}", remedy=remedy)
 
 
 def check_no_epochs(args: TrainingArguments) -> None:
-    """Check that nothing happens after each epoch: to Trainer, numbered examples are one epoch."""
+    """Raise an `InputError` for actions after each epoch: to Trainer, all examples of pre-training are one epoch."""
     for name in ("logging_strategy", "eval_strategy", "save_strategy"):
         if getattr(args, name) == "epoch":
             raise InputError("epoch is not supported in pre-training", where=f"--{name}", remedy="use steps")
@@ -90,7 +90,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         check_ranges(self)
 
         # Before the stock class: it takes a device, joins the ranks and checks strategies by these fields
-        actions = self._chosen_actions()  # it sets do_eval
+        actions = self._chosen_actions()  # now, as the stock class sets do_eval
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
@@ -119,15 +119,15 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             dist.init_process_group(self.ddp_backend or "gloo", timeout=timedelta(seconds=self.ddp_timeout))
 
     def _init_stock_class(self) -> None:
-        """Call the stock class, which rejects names of optimizers and schedules that transformers does not have."""
+        """Call the stock class with known names in place of our optimizers and schedules, which it would reject."""
         ours = {}
-        for name, kind, known in (
+        for name, kind, stand_in in (
             ("optim", OptimizerNames, "adamw_torch_fused"),
             ("lr_scheduler_type", SchedulerType, "linear"),
         ):
             if getattr(self, name) not in [each.value for each in kind]:
                 ours[name] = getattr(self, name)
-                setattr(self, name, known)
+                setattr(self, name, stand_in)
 
         super().__post_init__()
         for name, value in ours.items():
@@ -144,7 +144,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
     def _chosen_actions(self) -> dict[str, bool]:
-        """Return --do_train, --do_eval and --do_predict; if none is given, a run does all three."""
+        """Return `do_train`, `do_eval` and `do_predict`: all three, unless the options select or exclude some."""
         others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
         train = not any(others.values()) if self.do_train is None else self.do_train
         default = train or not any(others.values())
@@ -202,7 +202,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
     """Options of a fine-tuning run; some defaults depend on the model's width or the number of rows."""
 
     def __post_init__(self):
-        self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        self.best_metric_is_given = self.metric_for_best_model is not None  # before the stock class fills in the loss
         self.direction_is_given = self.greater_is_better is not None
         self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()
@@ -213,7 +213,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
         if self.eval_steps is None and self.eval_strategy in (None, "steps"):
             self.eval_steps = self.save_steps  # evaluated where it is saved
         if self.eval_steps is None and self.eval_strategy == "steps":
-            self.eval_steps = self.logging_steps  # as the stock class has it
+            self.eval_steps = self.logging_steps  # the default of the stock class
         evaluates = "epoch" if self.eval_steps is None else "steps"
         self.eval_strategy = self.eval_strategy or evaluates
 
@@ -247,13 +247,14 @@ def resolve_by_rows(args: FineTuningArguments, rows: int, min_steps: int | None)
         min_steps = 0 if args.epochs_are_given else MIN_STEPS
 
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    steps = max(1, math.ceil(rows / batch))
-    epochs = args.max_steps / steps
+    steps_per_epoch = max(1, math.ceil(rows / batch))
+    epochs = args.max_steps / steps_per_epoch
     if args.max_steps <= 0:
         epochs = args.num_train_epochs or 0.0  # set by `resolve_by_width`
-        if steps * epochs < min_steps:
-            epochs = args.num_train_epochs = float(math.ceil(min_steps / steps))
+        if steps_per_epoch * epochs < min_steps:
+            epochs = args.num_train_epochs = float(math.ceil(min_steps / steps_per_epoch))
     if epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch" and not args.eval_strategy_is_given:
+        # The strategies are enums of transformers by now; steps below 1 are a share of all steps
         args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
         if args.save_strategy == "epoch":
             args.save_strategy, args.save_steps = type(args.save_strategy)("steps"), 1 / _FEW_EVALUATIONS

@@ -12,7 +12,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.pictures import STYLE
 from bert_hf.finetuning.predict import Predictor, load_predictor, rounded
 from bert_hf.training.command import check_installed
-from bert_hf.training.run import EXAMPLES, recorded
+from bert_hf.training.run import EXAMPLES, identity_in
 
 
 def check_demo(demo_args: DemoArguments) -> Iterator[str]:
@@ -26,8 +26,8 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    examples = (recorded(Path(where)) or {}).get("examples", {})  # of a pre-training: its tokenizer may allow more
-    lengths = [examples.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
+    trained = (identity_in(Path(where)) or {}).get("examples", {})  # a pre-training's: its tokenizer may read more
+    lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.text_columns, predictor.head.length
     name, example_rows = Path(where).name, Path(where, EXAMPLES)

@@ -42,7 +42,7 @@ from bert_hf.training.run import (
     describe_machine,
     evaluated_checkpoint,
     evaluation_run,
-    recorded,
+    identity_in,
     recorded_precision,
     start_run,
     use_trained_options,
@@ -121,7 +121,7 @@ def check_trained(task: Task) -> None:
         remedy = "give a checkpoint that was fine-tuned on such rows"
         raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
 
-    identity = recorded(Path(str(where)))
+    identity = identity_in(Path(str(where)))
     if task.split_off and identity is not None and identity.get("data") != task.fingerprint()["data"]:
         what = f"{' and '.join(task.split_off)} rows would be split off rows that it may have been trained on"
         remedy = "pass the data of its training, or use bert-hf evaluate"

@@ -18,7 +18,7 @@ from bert_hf.models.loading import check_positions, find_checkpoint
 from bert_hf.pretraining.model import planned_config
 from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity, schedule_identity
-from bert_hf.training.run import check_run, evaluated_checkpoint, recorded, use_trained_options
+from bert_hf.training.run import check_run, evaluated_checkpoint, identity_in, use_trained_options
 
 PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 
@@ -36,7 +36,7 @@ def check_pretraining(
     """
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
-        use_trained_options(example_args, (recorded(Path(model_args.model_name_or_path)) or {}).get("examples"))
+        use_trained_options(example_args, (identity_in(Path(model_args.model_name_or_path)) or {}).get("examples"))
     yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
     yield from check_train_and_held_out_text(corpus_args)
 
@@ -63,7 +63,7 @@ def text_identity(text: tuple[Corpus, Corpus]) -> str:
 
 def check_held_out(corpus_args: CorpusArguments, where: str | None, text: tuple[Corpus, Corpus]) -> None:
     """Check that documents split off the text are those that the run in `where` held out; others it may have seen."""
-    identity = recorded(Path(str(where)))
+    identity = identity_in(Path(str(where)))
     if identity and not corpus_args.validation_file and identity.get("data") != text_identity(text):
         what = "documents would be split off text that it may have been trained on"
         raise InputError(what, where=where, remedy="pass the text and options of its training, or --validation_file")

@@ -26,7 +26,7 @@ from bert_hf.training.distributed import rank0_value
 from bert_hf.training.identity import differences
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.run import recorded, recorded_precision
+from bert_hf.training.run import identity_in, recorded_precision
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
@@ -73,7 +73,7 @@ class StepBudget:
     def _recorded_steps(self) -> int | None:
         """Return the steps of the run in the output folder, if it was planned for the same hours and work."""
         args, config = self.args, planned_config(self.model_args)
-        identity = rank0_value(recorded(folder_of(args))) or {}
+        identity = rank0_value(identity_in(folder_of(args))) or {}
         present = {
             "max_hours": args.max_hours,
             "seed": args.seed,

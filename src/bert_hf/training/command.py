@@ -16,19 +16,19 @@ from bert_hf.config.hardware import was_launched
 from bert_hf.config.package_files import COMMAND_VARIABLE, in_clone
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock
-from bert_hf.training.preemption import explain_start, handle_signals
+from bert_hf.training.preemption import explain_lost_connection, handle_signals
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorate the `main` of a recipe that trains: an error is one line, and a signal ends it with all saved."""
+    """Decorate the `main` of a recipe that trains: an error is one line, and a signal ends it when all is saved."""
 
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
-        warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # what libraries call in it
+        warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # deprecated, called by libraries
         try:
             with handle_signals():
-                # Prints the line before a second signal can end it
-                return one_line_errors(explain_start()(main))(*args, **kwargs)
+                # Also in here, so that the line is printed before a second signal can end the process
+                return one_line_errors(explain_lost_connection()(main))(*args, **kwargs)
         finally:
             release_lock()
             if dist.is_initialized() and dist.get_backend() == "gloo":  # its threads may abort a process that exits
@@ -38,9 +38,9 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def command_line() -> str:
-    """Return the command that was given. (A launcher does not pass its own options on to the script.)"""
+    """Return the command that was given, without the options of a launcher, which it does not pass on."""
     launcher = ["accelerate", "launch"] if was_launched() else ["python"]
-    return os.environ.get(COMMAND_VARIABLE) or shlex.join([*launcher, *sys.argv])
+    return os.environ.get(COMMAND_VARIABLE) or shlex.join([*launcher, *sys.argv])  # `bert-hf` sets the variable
 
 
 def next_command(name: str, *words: str | Path) -> str:
@@ -49,17 +49,18 @@ def next_command(name: str, *words: str | Path) -> str:
 
 
 def check_installed(extra: str, *packages: str) -> None:
-    """Check that the packages of an extra are installed."""
+    """Raise an `InputError` with the command of pip if a package of an extra, by its import name, is not installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        what = f"-c constraints.txt -e '.[{extra}]'" if in_clone() else f"'bert-hf[{extra}]'"
-        remedy = f"{program('pip')} install {what}"
+        requirement = f"-c constraints.txt -e '.[{extra}]'" if in_clone() else f"'bert-hf[{extra}]'"
+        remedy = f"{program('pip')} install {requirement}"
         raise InputError(f"not installed: {', '.join(missing)}", remedy=remedy)
 
 
 def program(name: str) -> str:
-    """Return a program of this Python for the shell: its name, or its path where the name means another program."""
+    """Return the word that starts a program of this Python: its name, or its path where the shell finds another."""
     beside_python = Path(sys.executable).with_name(name)
     on_path = shutil.which(name)
     if not beside_python.is_file() or (on_path is not None and beside_python.samefile(on_path)):
         return name
-    return str(beside_python.relative_to(Path.cwd()) if beside_python.is_relative_to(Path.cwd()) else beside_python)
+    is_below = beside_python.is_relative_to(Path.cwd())
+    return str(beside_python.relative_to(Path.cwd()) if is_below else beside_python)

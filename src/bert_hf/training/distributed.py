@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """Return the seed of the draws that differ between ranks, such as dropout; another one for every run seed."""
+    """Return the seed of what each rank draws for itself, such as dropout: another one for each run seed and rank."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
 def engine_of(model: Any, ranks: int) -> str:
-    """Return the engine that distributes a model, by the class that wraps it; any but the requested is an error."""
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    """Return what distributes a model, such as "DDP" or "ZeRO 1"; an error if accelerate ignored the settings."""
+    model = getattr(model, "_orig_mod", model)  # without the wrapper of torch.compile
     kind = type(model).__name__
     if isinstance(model, FSDPModule):
         actual = "FSDP2"
@@ -36,12 +36,14 @@ def engine_of(model: Any, ranks: int) -> str:
     else:
         actual = "DDP" if kind == "DistributedDataParallel" else "none"
 
-    sharded = "ZeRO" if engine() == "deepspeed" else "FSDP2"
-    asked = sharded if shards_weights() else "DDP" if ranks > 1 else "none"
+    if shards_weights():
+        asked = "ZeRO" if engine() == "deepspeed" else "FSDP2"
+    else:
+        asked = "DDP" if ranks > 1 else "none"
     if not actual.startswith(asked):
-        what = f"accelerate ignores {asked} here: the class of the model is {kind}"
+        problem = f"accelerate ignores {asked} here: the class of the model is {kind}"
         remedy = "start with a file of configs/accelerate (FSDP needs fsdp_version: 2)"
-        raise InputError(what, where="distributed_type", remedy=remedy)
+        raise InputError(problem, where="distributed_type", remedy=remedy)
     return actual
 
 
@@ -58,9 +60,10 @@ def arrange_buckets(model: Any) -> None:
     From three ranks on, the order in which a gradient is summed depends on its place in a bucket, so that the first
     step of a resumed run would be rounded otherwise than the same step of an uninterrupted one.
     """
-    if not isinstance(model, DistributedDataParallel) or model.static_graph:
+    if not isinstance(model, DistributedDataParallel) or model.static_graph:  # recorded in the first backward
         return
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # A loss that gives each of them a gradient of zero
     with replaced_attributes(model.module, forward=lambda: sum(parameter.sum() * 0 for parameter in trained)):
         model().backward()
     model.zero_grad()
@@ -81,7 +84,7 @@ class Ranks:
     def begin_agreement(self, requests: Callable[[], Sequence[float]]) -> Callable[[], Sequence[float]]:
         """Begin to agree on the maximum over all ranks of each request, and return a function that gives the result.
 
-        Several ranks read their requests now, one rank reads its own with the result.
+        With several ranks `requests` is called now; with one rank, only when the result is asked for.
         """
         if self._group is None:
             return requests
@@ -111,7 +114,8 @@ class Ranks:
         """Run `action` on all ranks and return the results of all; raise on all if it fails on one."""
         if self.count == 1:
             return [action()]
-        value = failure = bug = None
+        value = bug = None
+        failure: tuple[str, int] | None = None  # line to print, exit code
         try:
             value = action()
         except (Exception, RunInterrupted) as error:
@@ -122,14 +126,11 @@ class Ranks:
         outcomes = self.gather((value, failure))
         failures = {rank: failure for rank, (_, failure) in enumerate(outcomes) if failure}
         if not failures:
-            return [each for each, _ in outcomes]
-        if failure and bug:
+            return [value for value, _ in outcomes]
+        if bug is not None:
             raise bug  # with its traceback
         rank, (line, code) = next(iter(failures.items()))
         raise RunInterrupted(line if len(failures) == self.count else f"rank {rank}: {line}", code)
-
-
-# ---- the start of a run
 
 
 @functools.cache
@@ -139,8 +140,8 @@ def _all_ranks() -> Ranks:
 
 def gather(value: Any) -> list:
     """Return the values of all ranks, in the order of ranks. Called by all of them."""
-    ranks = dist.is_initialized() and dist.get_world_size() > 1
-    return _all_ranks().gather(value) if ranks else [value]
+    several_ranks = dist.is_initialized() and dist.get_world_size() > 1
+    return _all_ranks().gather(value) if several_ranks else [value]
 
 
 def rank0_value(value: Any) -> Any:

@@ -10,7 +10,7 @@ from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.models.loading import find_checkpoint, weight_files
 
 _EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")
-_SHOWN = 4  # differing entries that a message lists
+_MAX_ENTRIES = 4  # that a message lists
 
 
 def weights_checksum(checkpoint: str) -> str:
@@ -20,7 +20,7 @@ def weights_checksum(checkpoint: str) -> str:
 
 
 def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return a group of an identity: the named attributes of a run's arguments, as JSON values."""
+    """Return the named attributes of a run's arguments as JSON values, to be one group of its identity."""
     values = {name: getattr(args, name) for name in names}
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
@@ -57,10 +57,10 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
     return changed
 
 
-def describe(found: dict[str, list[str]]) -> str:
-    """Return `differences` as text: the keys, and in parentheses the first differing entries."""
-    entries = [entry for key in found for entry in found[key]]
-    shown = "; ".join(entries[:_SHOWN])
-    if len(entries) > _SHOWN:
-        shown += f" and {len(entries) - _SHOWN} more"
-    return f"{', '.join(found)} differ ({shown})"
+def describe(changed: dict[str, list[str]]) -> str:
+    """Return `differences` as a clause of an error: the keys, and in parentheses the first differing entries."""
+    entries = [entry for key in changed for entry in changed[key]]
+    shown = "; ".join(entries[:_MAX_ENTRIES])
+    if len(entries) > _MAX_ENTRIES:
+        shown += f" and {len(entries) - _MAX_ENTRIES} more"
+    return f"{', '.join(changed)} differ ({shown})"

@@ -22,19 +22,20 @@ class LogLines(TrainerCallback):
         self._training = True
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
-        self._training = False  # whoever evaluates now reports the metrics
+        self._training = False
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
-        if not (state.is_world_process_zero and logs and state.global_step and self._training):
+        in_training = state.global_step > 0 and self._training  # before and after it the command reports
+        if not (in_training and state.is_world_process_zero and logs):
             return
-        if "train_runtime" in logs:  # for the summary
+        if "train_runtime" in logs:  # the totals of the run: `trained_line` reports them
             return
         steps = f"{state.max_steps:,}"
-        place = f"{state.global_step:{len(steps)},} of {steps}"
+        progress = f"{state.global_step:{len(steps)},} of {steps}"
         if "loss" in logs:
-            logger.info(f"step {place}  {_training_columns(logs)}  about {self._time_left(state)} left")
+            logger.info(f"step {progress}  {_training_columns(logs)}  about {self._time_left(state)} left")
         else:
-            logger.info(f"eval {place}  {format_metrics(logs)}")
+            logger.info(f"eval {progress}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
         """Return `12 min`, if the rest is as fast as the steps so far, evaluations included."""
@@ -43,7 +44,8 @@ class LogLines(TrainerCallback):
 
 
 def _duration(seconds: float) -> str:
-    if seconds >= 5400:
+    """Return `45 s`, `12 min` or `1.6 h`."""
+    if seconds >= 1.5 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
@@ -59,13 +61,13 @@ def _training_columns(logs: dict) -> str:
 
 
 def format_metrics(metrics: dict) -> str:
-    """Return `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`: losses first, without run times and epoch."""
+    """Return metrics but times and epoch, losses first, as `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`."""
     left_out = ("_runtime", "_per_second", "epoch")
     names = [name for name in metrics if not name.endswith(left_out)]
 
     columns = []
     for name in sorted(names, key=lambda name: not name.endswith("loss")):
-        width = 6 if name.endswith("loss") else 5
+        width = 6 if name.endswith("loss") else 5  # a loss may be 10 or more
         columns.append(f"{metric_label(name)} {metrics[name]:{width}.3f}")
     return "  ".join(columns)
 
@@ -77,7 +79,7 @@ def metric_label(name: str) -> str:
 
 
 def trained_line(steps: int, trained: dict) -> str:
-    """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s`, the speed of the whole run."""
+    """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s` of the metrics of `train`."""
     text = f"trained: {steps:,} steps, {_duration(trained['train_runtime'])} since the last start"
     if "train_tokens_per_second" in trained:
         text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
@@ -85,8 +87,8 @@ def trained_line(steps: int, trained: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replace Trainer's printing callback and progress bar: each line has the time left."""
-    for kind in (PrinterCallback, ProgressCallback, LogLines):
+    """Replace Trainer's printing callback and progress bar with `LogLines`, whose lines have the time left."""
+    for kind in (PrinterCallback, ProgressCallback, LogLines):  # the last one may be there from an earlier call
         trainer.remove_callback(kind)
     trainer.add_callback(LogLines())
     logging.disable_progress_bar()  # of transformers: writing and loading shards

@@ -15,7 +15,6 @@ class NonFiniteGuard:
     """Check the loss of each micro-batch and the gradient norm of each step.
 
     A loss that is not finite makes its gradient not finite, and so the norm, which is the same on all ranks.
-
     The norm is read before the update. A GPU would run out of work meanwhile, so there the norm is copied to the host
     and read after the next step's backward pass, or by `settle` before anything is logged, evaluated or saved.
     """
@@ -26,7 +25,7 @@ class NonFiniteGuard:
         self._settle: Callable[[], None] | None = None  # reads the norm of an earlier step
 
     def record_loss(self, loss: Tensor) -> Tensor:
-        """Record a loss, and return it, with a gradient that is not finite where the loss is not."""
+        """Record a loss; return it, times NaN where it is not finite, so that its gradient is not finite either."""
         self._losses.append(loss.detach())
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
@@ -35,21 +34,21 @@ class NonFiniteGuard:
         return self._ranks.any(any(not loss.isfinite().item() for loss in self._losses))
 
     def forget(self) -> None:
-        """Drop the records so far: those steps are over, or the losses belong to no step."""
+        """Drop what was recorded before training begins: the losses and the norm of an earlier one."""
         self._losses = []
         self._settle = None
 
     def check_norm(self, norm: Any, step: int, scaler: torch.amp.GradScaler | None) -> None:
-        """End the run if the norm of a step's gradient, or of the step before, is not finite (None is good).
+        """End the run if the norm of a step's gradient, or of the step before, is not finite (None: no norm is known).
 
         Under fp16 the scaler of the loss skips updates that overflow, which is not an error.
         """
         self.settle()
 
         # On a GPU without waiting: the norm is read by the next check, or by `settle` before anything is saved
-        scales = scaler is not None and scaler.is_enabled()
-        if isinstance(norm, Tensor) and norm.device.type == "cuda" and not scales:
-            losses = self._losses
+        may_overflow = scaler is not None and scaler.is_enabled()
+        if isinstance(norm, Tensor) and norm.device.type == "cuda" and not may_overflow:
+            losses = self._losses  # `abort` names them
             copied = norm.detach().to("cpu", non_blocking=True)
             event = torch.cuda.Event()
             event.record()
@@ -61,18 +60,18 @@ class NonFiniteGuard:
                     self.abort(step)
 
             self._settle = read_norm
-        elif norm is not None and not math.isfinite(norm) and (not scales or self.has_bad_loss()):
+        elif norm is not None and not math.isfinite(norm) and (not may_overflow or self.has_bad_loss()):
             self.abort(step)
         self._losses = []
 
     def settle(self) -> None:
-        """Check the norm that was not read yet, if any. Called by every rank."""
+        """Check the norm of an earlier step that was not read yet, if any. Called by every rank."""
         settle, self._settle = self._settle, None
         if settle is not None:
             settle()
 
     def abort(self, step: int) -> NoReturn:
-        """End the run because of a step. Called by every rank."""
+        """End the run with a message that names the losses of a step that are not finite. Called by every rank."""
         losses = [loss.item() for loss in self._losses]
         mine = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
         bad_losses = [line for lines in self._ranks.gather(mine) for line in lines]

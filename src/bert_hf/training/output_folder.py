@@ -28,11 +28,8 @@ def folder_of(args: TrainingArguments) -> Path:
     return Path(args.output_dir)
 
 
-# ---- whose folder it is
-
-
 def check_no_foreign_files(folder: Path, overwrite: bool, marker: str) -> None:
-    """Raise an error unless a folder is new or empty; called where it has no `marker`, a file of ours."""
+    """Raise an `InputError` unless a folder without `marker`, a file that each of our folders has, is new or empty."""
     if _is_empty(folder):
         return
     problem = "the output folder contains files that bert_hf did not write"
@@ -49,9 +46,10 @@ def _is_empty(folder: Path) -> bool:
 
 
 def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
-    """Return the folder that a recipe without a Trainer may write: new, empty, or (with `overwrite`) one of ours.
+    """Return the folder that a recipe without a Trainer may write: new, empty, or with earlier results of the recipe.
 
-    It is known by the first of `ours`, globs of the files that the recipe writes; a resumable one may continue there.
+    `ours` are globs of the files that the recipe writes; the first names the file that marks a folder as its own.
+    There `overwrite` removes them all, and a `resumable` recipe may go on.
     """
     if output_dir is None:
         raise InputError("missing option", where="--output_dir", remedy="give a folder")
@@ -59,21 +57,18 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
     if _is_empty(folder):
         return folder
 
-    # Looked for after the listing: another part of a corpus may begin at the same moment
+    # After `_is_empty`: another process, which prepares another part of the corpus, may begin at the same moment
     if not (folder / ours[0]).is_file():
         check_no_foreign_files(folder, overwrite, marker=ours[0])
-    elif (folder / "config.json").is_file():  # its tokenizer has the files that mark a vocabulary
+    elif (folder / "config.json").is_file():  # a tokenizer's files are there as well
         raise InputError("the output folder contains a model", where=folder, remedy="give another --output_dir")
     elif overwrite:
         for path in [path for pattern in reversed(ours) for path in folder.glob(pattern)]:
-            path.unlink(missing_ok=True)  # the file by which the folder is known comes last
+            path.unlink(missing_ok=True)  # the first of `ours` comes last
     elif not resumable:
         hint = "use another --output_dir, or --overwrite_output_dir"
         raise InputError("output folder is not empty", where=folder, remedy=hint)
     return folder
-
-
-# ---- the lock
 
 
 def take_lock(folder: Path) -> None:
@@ -82,7 +77,7 @@ def take_lock(folder: Path) -> None:
     release_lock()
     _lock = open(folder / LOCK, "ab", buffering=0)  # noqa: SIM115 - held until the process ends
     try:
-        # A record lock: worker processes of the loaders do not inherit it, so they cannot hold it after this process
+        # A record lock: the workers of data loaders do not inherit it, so they cannot hold it after this process
         fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -92,7 +87,7 @@ def take_lock(folder: Path) -> None:
         remedy = "wait for it, stop it or give another --output_dir"
         raise InputError(f"{holder} is writing to the output folder", where=folder, remedy=remedy) from None
 
-    with contextlib.suppress(OSError):  # the name is optional: a full disk is reported by the first real write
+    with contextlib.suppress(OSError):  # only for that message: a full disk is reported by the first real write
         _lock.truncate(0)
         _lock.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 

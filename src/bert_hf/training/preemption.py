@@ -38,7 +38,7 @@ def handle_signals() -> Iterator[None]:
     """Context manager: SIGTERM, SIGINT, SIGUSR1, SIGHUP and the launcher's death (Linux) raise `RunInterrupted`.
 
     `accelerate launch` with one process dies of a signal at once and forwards nothing, so the kernel is asked to
-    report its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing is changed.
+    send SIGTERM at its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing changes.
     """
     global _requested_by, _parent, _deferred
     if threading.current_thread() is not threading.main_thread():
@@ -52,7 +52,8 @@ def handle_signals() -> Iterator[None]:
     before = {number: signal.signal(number, _on_signal) for number in handled}
 
     try:
-        _report_launcher_death()
+        if sys.platform == "linux" and was_launched():
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         yield
     finally:
         for number, handler in before.items():
@@ -64,21 +65,15 @@ def handle_signals() -> Iterator[None]:
 def _on_signal(number: int, frame) -> None:
     """Record the first signal, and unless signals are deferred end the command; a second one ends the process."""
     global _requested_by
-    is_first = _requested_by is None
-    if not is_first and not _deferred:  # the first one did not end the process
+    if _requested_by is None:  # a later one does not replace it: after Ctrl-C the launcher exits as well
+        lost_launcher = _parent is not None and os.getppid() != _parent  # reported as SIGTERM
+        _requested_by = "launcher exited" if lost_launcher else signal.Signals(number).name
+    elif not _deferred:  # the exception of the first one did not end the process
         os._exit(STOPPED)
 
-    if is_first:  # after Ctrl-C the launcher exits as well
-        orphan = _parent is not None and os.getppid() != _parent
-        _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         text = f"{_requested_by} outside training; the same command resumes from the newest checkpoint"
         raise RunInterrupted(text, STOPPED)
-
-
-def _report_launcher_death() -> None:
-    if sys.platform == "linux" and was_launched():
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def shutdown_requested() -> str | None:
@@ -120,14 +115,15 @@ class TimeLimit:
 
     def begin(self, hours_before: float = 0.0) -> None:
         """Begin a run, or go on with one. In a program of one's own, the time before it does not count."""
-        self.hours_before = hours_before - (0.0 if _parent is not None else seconds_running() / 3600)
+        in_command = _parent is not None  # inside `handle_signals`
+        self.hours_before = hours_before - (0.0 if in_command else seconds_running() / 3600)
 
     def hours_spent(self) -> float:
         return self.hours_before + seconds_running() / 3600
 
     def is_over(self) -> bool:
         """Return True where only the final evaluation and saving still fit."""
-        reserved = (1.2 * self.evaluation_seconds + 10) / 3600
+        reserved = (1.2 * self.evaluation_seconds + 10) / 3600  # a fifth more than the last one; ten seconds to save
         return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
 
 
@@ -142,8 +138,8 @@ def interruption(step: int, folder: Path) -> RunInterrupted:
 
 
 @contextlib.contextmanager
-def explain_start() -> Iterator[None]:
-    """Context manager of a command: turn the loss of another rank in the start of a run into `RunInterrupted`."""
+def explain_lost_connection() -> Iterator[None]:
+    """Context manager of a command: turn a lost connection to another rank, before training, into `RunInterrupted`."""
     try:
         yield
     except Exception as error:
@@ -160,7 +156,7 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
         yield
     except Exception as error:
         if workers and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler may raise in here, or in the way out
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler may raise another error
         resumes = f"after step {current_step()}; the same command resumes from the newest checkpoint"
         line = error_line(error)
 

@@ -23,19 +23,26 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     dataset: Any = trainer.train_dataset
     size = own_rows = args.per_device_train_batch_size
     if args.world_size > 1 and has_length(dataset):
-        last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
-        own_rows = min(max(0, last - args.process_index * size), size)
+        size_of_all = size * args.world_size
+        last_of_all = len(dataset) % size_of_all or size_of_all  # rows of the last batches, all ranks together
+        own_rows = min(max(0, last_of_all - args.process_index * size), size)
+
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, own_rows) if filled else batch
+        was_filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, own_rows) if was_filled else batch
 
 
 def _first_rows(batch: dict, rows: int) -> dict:
     """Return the first rows of a batch; for zero rows the first one without its labels."""
-    without_layout = {name: value for name, value in batch.items() if name != "layout"}  # it has the masked positions
-    result = next(split_micro_batch(without_layout, max(1, rows)))
-    for name in [name for name in result if "label" in name and not rows]:
-        result[name] = torch.full_like(result[name], torch.nan if result[name].is_floating_point() else IGNORE_INDEX)
-    if not rows and "masked_positions" in result:
-        result["masked_positions"] = result["masked_positions"][:0]
-    return result
+    # Without the layout, which would keep the masked positions that are dropped below
+    inputs = {name: value for name, value in batch.items() if name != "layout"}
+    first = next(split_micro_batch(inputs, max(1, rows)))
+    if rows:
+        return first
+
+    for name in [name for name in first if "label" in name]:
+        no_label = torch.nan if first[name].is_floating_point() else IGNORE_INDEX
+        first[name] = torch.full_like(first[name], no_label)
+    if "masked_positions" in first:
+        first["masked_positions"] = first["masked_positions"][:0]
+    return first

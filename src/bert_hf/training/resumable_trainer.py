@@ -51,8 +51,8 @@ class ResumableTrainer(Trainer):
     State is saved as safetensors and JSON, never as a pickle (DeepSpeed's own files excepted). Within an epoch resume
     is exact if examples depend on their index; what a collator draws from a global generator is not restored.
 
-    A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
-    are made around its methods.
+    A subclass may override any method of `Trainer`, and those under "What a subclass may add"; losses and gradients
+    are checked in any case.
 
     Args:
         args: may also have `save_minutes` (between checkpoints, at most) and `max_hours` (the run ends in that time).
@@ -95,8 +95,6 @@ class ResumableTrainer(Trainer):
         self._checkpoints = RunCheckpoints(folder, self._ranks)
         self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
-        self._agreement = self._requests  # of the ranks, on the present step
-        self._finished_step = -1
         self.add_callback(_AtBeginning(self._begin_training))
 
         # Checkpoints
@@ -130,7 +128,7 @@ class ResumableTrainer(Trainer):
     # ---- What a subclass may add
 
     def begin(self, checkpoint: str | None) -> None:
-        """Begin at a checkpoint, or forget what an earlier `train` left; called before data loaders are made."""
+        """Prepare `train` from a checkpoint, or from step 0 (None), before data loaders are made."""
         if checkpoint is None:
             self._saved_step = 0
             self._time_limit.begin()
@@ -140,25 +138,25 @@ class ResumableTrainer(Trainer):
         return None
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Return the metrics of `evaluate`."""
+        """Return the metrics; `evaluate` calls it, explains its errors and measures its time."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def log_state(self) -> dict:
-        """Return the entries of a checkpoint that the next line of the log needs."""
+        """Return what a subclass keeps of this rank in a checkpoint, such as sums since the last line of the log."""
         return {}
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restore `log_state`: of this rank, or of all ranks that wrote the checkpoint."""
+        """Restore what `log_state` returned on this rank, or on all ranks where their number has changed."""
 
     # ---- train
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
-        """Train from the beginning or from a verified checkpoint, to the end or until a signal, then saved."""
+        """Train from step 0 or from a verified checkpoint; on a signal, save one and raise `RunInterrupted`."""
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
         self._resumed_from = checkpoint
         self.begin(checkpoint)
         self._saved_at = time.monotonic()
-        eval_on_start = self.args.eval_on_start and checkpoint is None
+        eval_on_start = self.args.eval_on_start and checkpoint is None  # not again in a resumed run
         with (
             preemption.defer_signals(),
             self._explain_errors(),
@@ -184,7 +182,7 @@ class ResumableTrainer(Trainer):
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self._finite.forget()
-        self._finished_step = -1
+        self._finished_step = -1  # the step of the last call of `_maybe_log_save_evaluate`
         if self._resumed_from is not None:
             self._restore_resume_state(self._resumed_from)
 
@@ -196,12 +194,12 @@ class ResumableTrainer(Trainer):
         """
         if not self.accelerator.is_fsdp2:
             return super()._prepare_for_training(*args, **kwargs)
-        untied: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
-        with replaced_attributes(self.model, **untied):
+        hidden: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **hidden):
             return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, model, epoch, train_dataloader, *args, **kwargs) -> None:
-        if not self.control.should_training_stop:  # the checkpoint is of the last step
+        if not self.control.should_training_stop:  # else resumed from the checkpoint of the last step
             set_epoch(train_dataloader.batch_sampler, epoch)
             super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
@@ -220,7 +218,7 @@ class ResumableTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         if self.lr_scheduler is None:
             self.lr_scheduler = make_schedule(self.args, optimizer or self.optimizer, num_training_steps)
-            self._created_lr_scheduler = True
+            self._created_lr_scheduler = True  # the next `train` makes its own, as with the stock method
         return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
@@ -228,15 +226,21 @@ class ResumableTrainer(Trainer):
 
         Ranks begin the only agreement of the step here, and read it after the step, so no rank waits for the others.
         """
-        self._agreement = self._ranks.begin_agreement(self._requests)
+        self._agreed_requests = self._ranks.begin_agreement(self._requests)
         batches, count = super().get_batch_samples(epoch_iterator, num_batches, device)
         items = self.count_items(batches)
         return batches, count if items is None else items
 
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
+        """Return 16-bit autocast under FSDP2, the only engine under which accelerate does not apply it itself."""
+        if self.accelerator.is_fsdp2:
+            return self.accelerator.autocast()
+        return super().autocast_smart_context_manager(cache_enabled)
+
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Run one micro-batch of Trainer's loop, and record the loss of `compute_loss` (see the top of this file)."""
+        """Run forward and backward of one micro-batch as Trainer does, with `_recorded_loss` around `compute_loss`."""
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
             return super().training_step(model, self.on_device(inputs), num_items_in_batch)
 
@@ -251,9 +255,10 @@ class ResumableTrainer(Trainer):
         return loss
 
     def _get_grad_norm(self, model, grad_norm=None):
+        """Return the norm of a step's gradient; one that is not finite ends the run."""
         norm = super()._get_grad_norm(model, grad_norm)
         if isinstance(norm, DTensor):
-            norm = norm.full_tensor()  # FSDP's is distributed over the ranks
+            norm = norm.full_tensor()  # FSDP2's is distributed over the ranks
         self._finite.check_norm(norm, self.state.global_step + 1, self.accelerator.scaler)
         return norm
 
@@ -262,7 +267,7 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ) -> None:
-        """Log, evaluate and save as Trainer does, and end the run where the ranks have agreed to (`_requests`).
+        """Log, evaluate and save as Trainer does, and end the run where a rank has asked for it (`_requests`).
 
         After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
         may ask for an evaluation. Saving and ending wait for the second call.
@@ -271,29 +276,27 @@ class ResumableTrainer(Trainer):
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
-        shutdown, save, out_of_time = map(bool, self._agreement())
+        step, max_steps = self.state.global_step, self.state.max_steps
+        shutdown, save, out_of_time = map(bool, self._agreed_requests())
         if out_of_time and not self.control.should_training_stop:
-            done, planned = self.state.global_step, self.state.max_steps
-            logger.info(
-                f"time limit (--max_hours {self.args.max_hours}) reached: stopping after step {done:,} of {planned:,}"
-            )
+            limit = f"time limit (--max_hours {self.args.max_hours})"
+            logger.info(f"{limit} reached: stopping after step {step:,} of {max_steps:,}")
             self.control.should_training_stop = self.control.should_save = True
 
-        # The first of two calls
-        is_last = self.control.should_training_stop or self.state.global_step >= self.state.max_steps
-        last_of_epoch = is_last or float(self.state.epoch or 0.5).is_integer()
-        epoch_is_over = self._finished_step == self.state.global_step
-        self._finished_step = self.state.global_step
-        if last_of_epoch and not epoch_is_over:
-            save = self.control.should_save
+        # The first of the two calls
+        ends_run = self.control.should_training_stop or step >= max_steps
+        ends_epoch = ends_run or float(self.state.epoch or 0.5).is_integer()  # not at epoch 0
+        is_second_call = self._finished_step == step
+        self._finished_step = step
+        if ends_epoch and not is_second_call:
+            should_save = self.control.should_save
             self.control.should_save = False
             finish_step()
-            self.control.should_save = save
+            self.control.should_save = should_save
             return
 
-        minutes = getattr(self.args, "save_minutes", 0)
-        ends = minutes and self.state.global_step >= self.state.max_steps
-        if (shutdown or save or ends) and not self._is_saved():
+        saves_last_step = getattr(self.args, "save_minutes", 0) and step >= max_steps
+        if (shutdown or save or saves_last_step) and not self._is_saved():
             self.control.should_save = True
         finish_step()
 
@@ -302,15 +305,15 @@ class ResumableTrainer(Trainer):
             self._save_and_end(trial)
 
     def _requests(self) -> tuple[bool, ...]:
-        """Return what this rank asks of all: stop (signal), save, stop (time is over)."""
+        """Return what this rank asks of all: (stop because of a signal, save, stop because the time is over)."""
         minutes = getattr(self.args, "save_minutes", 0)
-        waited = (time.monotonic() - self._saved_at) / 60
-        save = bool(minutes) and waited >= minutes
-        asked = preemption.shutdown_requested() is not None
-        return asked, save, self._time_limit.is_over()
+        since_saved = (time.monotonic() - self._saved_at) / 60
+        save = bool(minutes) and since_saved >= minutes
+        shutdown = preemption.shutdown_requested() is not None
+        return shutdown, save, self._time_limit.is_over()
 
     def _save_and_end(self, trial) -> NoReturn:
-        """End the run because a signal asked one of the ranks to. Called by all of them."""
+        """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
         if not self._is_saved():
             self._save_checkpoint(self.model_wrapped, trial)
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
@@ -334,20 +337,15 @@ class ResumableTrainer(Trainer):
         return better
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        begun = time.monotonic()
+        """Evaluate, and note the time that it takes, which `--max_hours` leaves for the last evaluation."""
+        began = time.monotonic()
         self._finite.settle()
         with self._explain_errors():
             metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
-        self._time_limit.evaluation_seconds = time.monotonic() - begun
+        self._time_limit.evaluation_seconds = time.monotonic() - began
         return metrics
 
     # ---- writing a checkpoint
-
-    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
-        """Return 16-bit autocast under FSDP2, the only engine under which accelerate does not apply it itself."""
-        if self.accelerator.is_fsdp2:
-            return self.accelerator.autocast()
-        return super().autocast_smart_context_manager(cache_enabled)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save weights, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
@@ -356,15 +354,18 @@ class ResumableTrainer(Trainer):
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_model(self, folder: Path, weights: dict[str, Tensor]) -> None:
+        """Write gathered weights, configuration and tokenizer, on the rank that writes files."""
         if self.args.should_save:
             tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
             trainer_state.save_model(self.network, weights, tokenizer, folder, self.state.global_step)
 
     def _gather_weights(self) -> Any:
         """Return all weights in fp32 on rank 0, gathered by all ranks if they are sharded."""
-        if self.is_deepspeed_enabled:  # the stock method saves the 16-bit copies that it computes with
+        if self.is_deepspeed_enabled:  # of a 16-bit model accelerate takes the 16-bit copies that it computes with
             return trainer_state.fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
-        return self.accelerator.get_state_dict(self.model) if self.is_fsdp_enabled else self.network.state_dict()
+        if self.is_fsdp_enabled:
+            return self.accelerator.get_state_dict(self.model)
+        return self.network.state_dict()
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         """Write a checkpoint: rank 0 what was gathered from all ranks, and DeepSpeed its own files."""
@@ -374,9 +375,10 @@ class ResumableTrainer(Trainer):
         run = Path(self._get_output_dir(trial))
         final = run / f"checkpoint-{self.state.global_step}"
         best = run / f"checkpoint-{self.state.best_global_step}"
-        if best == final or best.is_dir():
+        if best == final or best.is_dir():  # it may have been deleted
             self.state.best_model_checkpoint = str(best)
-        weights, states = self._gather_weights(), self._gather_states()
+        weights = self._gather_weights()
+        states = self._gather_states()
 
         def write_files(folder: Path) -> None:
             self._save_model(folder, weights)
@@ -394,7 +396,7 @@ class ResumableTrainer(Trainer):
         self._saved_at = time.monotonic()
 
     def _gather_states(self) -> dict[str, Any]:
-        """Return the states in a checkpoint by file name, those of all ranks among them; called by all ranks."""
+        """Return by file name the states that a checkpoint has beside the weights. Called by all ranks."""
         states = {trainer_state.SCHEDULER: self.lr_scheduler.state_dict()}
         if not self.is_deepspeed_enabled:  # which writes its own
             optimizer = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
@@ -402,14 +404,15 @@ class ResumableTrainer(Trainer):
         if self.accelerator.scaler is not None:
             states[trainer_state.SCALER] = self.accelerator.scaler.state_dict()
 
-        ranks = self._ranks.gather(trainer_state.rank_state(self._resume_state()))
-        return states | {trainer_state.rank_file("", rank).name: state for rank, state in enumerate(ranks)}
+        # One file per rank
+        rank_states = self._ranks.gather(trainer_state.rank_state(self._resume_state()))
+        return states | {trainer_state.rank_file("", rank).name: state for rank, state in enumerate(rank_states)}
 
     def _resume_state(self) -> dict:
-        """Return what this rank needs to continue and Trainer does not save: sums of the log, hours, stop."""
+        """Return what this rank needs to continue and Trainer does not save: see `_restore_resume_state`."""
         return {
-            "loss": self._tr_loss.cpu(),
-            "total": self._total_loss_scalar,
+            "loss": self._tr_loss.cpu(),  # since the last line of the log
+            "total": self._total_loss_scalar,  # of the steps before it
             "logged": self._globalstep_last_logged,
             "hours": self._time_limit.hours_spent(),
             "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,  # early
@@ -447,7 +450,7 @@ class ResumableTrainer(Trainer):
     def _restore_resume_state(self, checkpoint: str) -> None:
         """Restore the running log, the hours spent, and what Trainer does not restore of its own state."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
-        log = logs[0]
+        log = logs[0]  # enough for all but the losses and the entries of `log_state`
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
         self._total_loss_scalar = log["total"]
         self._globalstep_last_logged = log["logged"]

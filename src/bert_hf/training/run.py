@@ -42,7 +42,7 @@ from bert_hf.training.publishing.push import push
 RUN_RECORD = "run.json"  # marks a folder as one of our runs
 EXAMPLES = "examples.json"  # texts that were held out, for the demo; they are not pushed
 _RECORDED = ("identity", "finished", "pushed", "files")  # attributes of a run that its record has
-_LENGTHS = ("max_steps", "num_train_epochs")  # of a schedule
+_DURATION = ("max_steps", "num_train_epochs")  # settings of a schedule
 
 # Options that name inputs
 _INPUTS = (
@@ -90,7 +90,7 @@ class Run:
     def writing(self, public: bool | Collection[str] = False) -> Iterator[Path]:
         """Context manager: record the files that appear or change in the folder, which it yields.
 
-        `public` files are pushed: all but the ones in subfolders, none, or these.
+        `public`: which of them are pushed; True for all but those in subfolders, False for none, or their names.
         """
         if not self.writes:
             yield self.folder
@@ -101,23 +101,27 @@ class Run:
         finally:  # an interrupted run owns what it has begun to write
             written = [name for name, state in self._file_states().items() if before.get(name) != state]
             for name in written:
-                is_public = name in public if not isinstance(public, bool) else public and "/" not in name
+                if isinstance(public, bool):
+                    is_public = public and "/" not in name
+                else:
+                    is_public = name in public
                 self.files[name] = is_public or self.files.get(name, False)
             if written:
                 self.record()
 
     def _file_states(self) -> dict[str, tuple]:
         """Return what changes with a file's content, for each file but checkpoints, the record and hidden ones."""
-        found = {}
+        states = {}
         for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):
             name = path.relative_to(self.folder)
-            if step_of(name.parts[0]) < 0 and name.parts[0][0] != "." and path.is_file() and path.name != RUN_RECORD:
+            is_left_out = step_of(name.parts[0]) >= 0 or name.parts[0].startswith(".") or path.name == RUN_RECORD
+            if path.is_file() and not is_left_out:
                 status = path.stat()
-                found[str(name)] = (status.st_ino, status.st_mtime_ns, status.st_size)
-        return found
+                states[str(name)] = (status.st_ino, status.st_mtime_ns, status.st_size)
+        return states
 
     def write_examples(self, rows: list[list[str]]) -> None:
-        """Write the texts of some held-out rows, with which the demo begins."""
+        """Write some held-out rows, each a list of its texts, with which the demo begins."""
         with self.writing() as folder:
             if self.writes:
                 write_durably(folder / EXAMPLES, json.dumps(rows, ensure_ascii=False) + "\n")
@@ -164,7 +168,7 @@ class Run:
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Write `SPLIT_results.json` of each split, and `all_results.json`, and return all metrics."""
+    """Write `SPLIT_results.json` of each split, and `all_results.json`; return all metrics, sorted by name."""
     together = dict(baselines)
     for results in metrics.values():
         together |= results
@@ -172,7 +176,7 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
     for name, results in {**metrics, "all": together}.items():
         text = json.dumps(results, indent=4) + "\n"  # the metrics in the order of their task
         write_durably(folder / f"{name}_results.json", text)
-    return json.loads(json.dumps(together, sort_keys=True))
+    return dict(sorted(together.items()))
 
 
 # ---- checks before the data are prepared
@@ -181,7 +185,7 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     """Check output folder, optimizer, schedule, device and Hub; yield the lines of `--check`.
 
-    `metrics` are the names that --metric_for_best_model may give; none: they are not known yet.
+    `metrics`: the names that --metric_for_best_model may give; empty where they are not known yet.
     """
     # Folders
     folder = folder_of(args)
@@ -230,7 +234,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once, unless an
     input that the `options` name is in the folder.
     """
-    identity = json.loads(json.dumps(identity))
+    identity = json.loads(json.dumps(identity))  # as `run.json` has it: lists in place of tuples
     identities = gather(identity)
     for rank, other in enumerate(identities):
         if changed := differences(identities[0], other, was="rank 0 has"):
@@ -244,7 +248,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     set_seed(args.seed)
 
     if args.push_to_hub:
-        args.push_to_hub = False  # Trainer ignores errors and sends too much
+        args.push_to_hub = False  # Trainer's own push ignores errors and sends too much
         run.push_to = args.hub_model_id or run.folder.name
         if run.finished and run.writes and run.pushed != [run.push_to, args.hub_revision]:
             run.push(args)
@@ -252,7 +256,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
 
 
 def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any]) -> Run:
-    """Lock the folder and return the run. Called by rank 0 only."""
+    """Lock the folder, and return the run with the checkpoint that it begins at. Called by rank 0 only."""
     folder = folder_of(args)
     if Run.read(folder) is None:
         check_no_foreign_files(folder, args.overwrite_output_dir, RUN_RECORD)
@@ -284,7 +288,7 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     run.identity = identity
     check = _verify_with_best if args.load_best_model_at_end else checkpoint_files.verify
     newest = checkpoint_files.newest_verified(folder, check)
-    if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
+    if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):  # the named one is newer
         requested = _verified_requested_checkpoint(args, identity)
         if requested or newest is None:
             run.checkpoint = requested
@@ -299,20 +303,20 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
 def _other_run_error(run: Run, identity: dict, changed: dict[str, list[str]]) -> InputError:
     """Return the error for a command whose output folder has another run: what differs, and the remedies."""
     hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
-    found = checkpoint_files.checkpoints(run.folder)
-    if found and not _differences_but_length(run.identity, identity):
-        hint += f"; a longer run continues it with --resume_from_checkpoint {found[0]}"
+    checkpoints = checkpoint_files.checkpoints(run.folder)
+    if checkpoints and not _differences_but_duration(run.identity, identity):
+        hint += f"; a longer run continues it with --resume_from_checkpoint {checkpoints[0]}"
     return InputError(f"the output folder contains another run: {describe(changed)}", where=run.folder, remedy=hint)
 
 
-def _differences_but_length(before: dict, identity: dict) -> dict:
+def _differences_but_duration(before: dict, identity: dict) -> dict:
     """Return `differences` but for the number of steps and epochs: a longer run may continue a checkpoint.
 
-    (Not where the sequence length changes: in a longer run, at a share of the steps, it would change at others.)
+    With `long_seq_length` these count as well: a longer run would change the sequence length at another step.
     """
     if not (before.get("examples") or {}).get("long_seq_length"):
-        lengths = {name: before.get("schedule", {}).get(name) for name in _LENGTHS}
-        identity = {**identity, "schedule": {**identity.get("schedule", {}), **lengths}}
+        duration = {name: before.get("schedule", {}).get(name) for name in _DURATION}
+        identity = {**identity, "schedule": {**identity.get("schedule", {}), **duration}}
     return differences(before, identity)
 
 
@@ -320,7 +324,8 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
     """Raise an `InputError` if an option names an input in a folder whose files are about to be removed."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
-        for path in [value] if isinstance(value, str) else value or []:
+        paths = [value] if isinstance(value, str) else value or []
+        for path in paths:
             places = map(Path, glob.glob(path) or [path])
             if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
                 problem = f"{path} is inside the output folder, which would be overwritten"
@@ -328,13 +333,14 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
 
 
 def _verify_with_best(checkpoint: Path) -> None:
+    """Verify a checkpoint and, beside it, that of the best model until then."""
     checkpoint_files.verify(checkpoint)
     if best := checkpoint_files.best_beside(checkpoint):
         checkpoint_files.verify(best)
 
 
 def requested_checkpoint(args: TrainingArguments) -> str | None:
-    """Return the folder that --resume_from_checkpoint names; None where it names none."""
+    """Return the folder that --resume_from_checkpoint names; None without the option, or for `true` (the newest)."""
     name = args.resume_from_checkpoint
     return None if not name or str(name).lower() == "true" else str(name)
 
@@ -348,17 +354,17 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     manifest = checkpoint_files.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     before = manifest.get("identity")  # a Trainer in a program of one's own records none
-    if before and (different := _differences_but_length(before, identity)):
-        problem = f"the checkpoint belongs to another run: {describe(different)}"
+    if before and (changed := _differences_but_duration(before, identity)):
+        problem = f"the checkpoint belongs to another run: {describe(changed)}"
         raise InputError(problem, where=name, remedy="--model_name_or_path begins a new run with its weights")
     return name
 
 
-# ---- without training
+# ---- reading an earlier run
 
 
 def evaluation_run(args: RunArguments) -> Run:
-    """Return the run in the output folder, or one that is not recorded, to evaluate without training."""
+    """Return the run in the output folder, to evaluate without training; without one, a run that leaves no record."""
     args.push_to_hub = False
     folder = folder_of(args)
     folder.mkdir(parents=True, exist_ok=True)
@@ -389,23 +395,20 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
 def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None:
     """Set the options that are not given to their values in training: columns, lengths, stride, context, …"""
     for name, value in (trained or {}).items():
-        given = getattr(options, name, None)
-        is_default = given == getattr(type(options), name, None) and name not in options.from_command_line
-        if hasattr(options, name) and is_default and value is not None and given != value:
+        current = getattr(options, name, None)
+        is_default = current == getattr(type(options), name, None) and name not in options.from_command_line
+        if hasattr(options, name) and is_default and value is not None and current != value:
             logger.info(f"{name}: {value}, as in training")
             setattr(options, name, value)
-
-
-# ---- what a folder records
 
 
 def recorded_precision(args: RunArguments) -> str | None:
     """Return the precision with which the run that is resumed began; None for a new run. Called by all ranks.
 
-    With --overwrite_output_dir the folder may have another run. The whole identity of this one is not known yet, so
-    seed, batch and the given options of the optimizer are compared.
+    With --overwrite_output_dir the folder may have another run. The whole identity of the new one is not known yet, so
+    its seed, batch and given options of the optimizer are compared.
     """
-    identity = recorded(folder_of(args))
+    identity = identity_in(folder_of(args))
     if identity and args.overwrite_output_dir:
         optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
         before = {name: (identity.get("optimizer") or {}).get(name) for name in optimizer}
@@ -413,11 +416,11 @@ def recorded_precision(args: RunArguments) -> str | None:
         if differences({**identity, "optimizer": before}, json.loads(json.dumps(known))):
             identity = None
     if identity is None and (named := requested_checkpoint(args)):
-        identity = recorded(Path(named))
+        identity = identity_in(Path(named))
     return rank0_value((identity or {}).get("precision"))
 
 
-def recorded(folder: Path) -> dict | None:
+def identity_in(folder: Path) -> dict | None:
     """Return the identity of the run in a folder, or of the run that a checkpoint belongs to; None without one."""
     run = Run.read(folder)
     return run.identity if run else (read_json_object(folder / MANIFEST) or {}).get("identity")

@@ -56,9 +56,6 @@ class Card:
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
 
 
-# ---- writing
-
-
 def local_name(folder: Path) -> str:
     """Return how the card's code names a folder, until it is pushed; never a path of this machine."""
     return folder.name if folder.is_absolute() else folder.as_posix()
@@ -89,11 +86,12 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: di
 
 
 def _settings(identity: dict) -> dict[str, str]:
-    """Return the table of hyper-parameters: the settings of a run's identity that are set, groups by their keys."""
+    """Return the table of hyper-parameters: what is set of a run's identity; of a group, under `GROUP: NAME`."""
     flat = {}
     for key, value in identity.items():
         group = value if isinstance(value, dict) else {}
         flat |= {f"{key}: {name}": entry for name, entry in group.items()} or {key: value}
+    # Cells of a Markdown table
     texts = {name: str(value).replace("|", "\\|") for name, value in flat.items() if value is not None}
     return {name: " ".join(text.split()) for name, text in texts.items()}
 
@@ -123,13 +121,14 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
 
 
 def _finite_metrics(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
-    """Return (column, metric, value) of all finite metrics but times and counts."""
+    """Return (column of the table, metric without its prefix, value) of all finite metrics but times and counts."""
     timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
     results = []
     for name, value in metrics.items():
         match = _METRIC.fullmatch(name)
         if match and isinstance(value, int | float) and math.isfinite(value) and not name.endswith(timing):
-            results.append((_COLUMNS[match[1]], match[2], value))
+            prefix, metric = match.groups()
+            results.append((_COLUMNS[prefix], metric, value))
     return results
 
 
@@ -153,7 +152,7 @@ pipeline("{card.pipeline_tag}", model="{model}")({example})"""
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
-    """Describe the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
+    """Return what a card calls the data of its metrics: the names of the files given by an option, or `otherwise`."""
     if not files:
         return otherwise
     names = [Path(name).name for name in files]

@@ -28,7 +28,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float])
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
-    """Draw two panels, each with its baseline as a dashed line.
+    """Draw a panel of losses, and one of accuracies and F1 if there are any, each with its baseline as a dashed line.
 
     Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy if there are no pairs). The loss
     of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10.

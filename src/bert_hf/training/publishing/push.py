@@ -37,7 +37,7 @@ def push(
 def _hub(folder: Path, repo_id: str) -> Iterator[None]:
     """Context manager: give the Hub's client a timeout, and turn its errors into an `InputError`.
 
-    A client of the present class (httpx's or httpx2's) and with its hooks, offline mode among them, is made anew.
+    The new client has the class (httpx's or httpx2's) and the hooks (offline mode among them) of the present one.
     """
     stock = huggingface_hub.get_session()
     options: dict = {"event_hooks": stock.event_hooks, "follow_redirects": True, "timeout": TIMEOUT}
