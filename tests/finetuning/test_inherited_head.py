@@ -117,6 +117,16 @@ def test_evaluate_names_outputs_without_names(tmp_path, names):
     assert sum(accuracies) == 1
 
 
+def test_numbered_classes_and_test_rows_without_labels(tmp_path):
+    """Rows without labels name no class, so they do not contradict the classes 0 and 1."""
+    save(tmp_path)
+    numbered = Dataset.from_list([{"text": row["text"], "label": "ab".index(row["label"])} for row in TEXTS])
+    parts = {"train": numbered, "validation": numbered, "test": numbered.remove_columns("label")}
+    task = ClassificationTask(ClassificationArguments(str(tmp_path), dataset_name=parts), tiny_tokenizer())
+    assert task.head.labels == ("0", "1")
+    assert task.parts["test"].labels is None
+
+
 def test_a_network_in_memory_keeps_its_order(tmp_path):
     network = save(tmp_path, names=("b", "a"))
     network.name_or_path = str(tmp_path)

@@ -122,7 +122,7 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     loaded = BiLstmTagger.from_pretrained(tmp_path)
     expected = [row["labels"] for row in predict(tagger.eval(), SENTENCES, tiny_tokenizer())]
     assert [row["labels"] for row in predict(tmp_path, SENTENCES)] == expected
-    assert [row["labels"] for row in predict(tmp_path, [[], SENTENCES[0]])] == [[], expected[0]]
+    assert [row["labels"] for row in predict(tmp_path, [[], SENTENCES[0], []])] == [[], expected[0], []]
     assert [len(tags) for tags in expected] == [2, 4, 1]
     assert expected[1][1] == expected[2][0] == "O"  # words without pieces
     for name, weight in tagger.state_dict().items():

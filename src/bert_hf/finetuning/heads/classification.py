@@ -183,7 +183,7 @@ class ClassificationHead(Head):
         unnamed = self.labels in (unnamed_labels(count), tuple(map(str, range(count))))
         for rows in parts.values():
             names = {name for label in rows.labels or () for name in names_of(label)}
-            if unnamed and names.isdisjoint(self.labels):
+            if unnamed and names and names.isdisjoint(self.labels):
                 what = f"the model's classes have no names: {', '.join(self.labels)}"
                 raise InputError(what, where=rows.file(), remedy="name them in this order: --class_names")
             rows.check_labels(self.labels)

@@ -190,8 +190,9 @@ class FrozenFeaturesHead(TokenClassificationHead):
 
     def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
         """Return a padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
-        # A sentence without words is given the word after it: `pack_padded_sequence` takes no empty sequence
-        features = [self._states[row["states"]][row["first"] : row["first"] + max(1, row["length"])] for row in rows]
+        features = [self._states[row["states"]][row["first"] : row["first"] + row["length"]] for row in rows]
+        # A sentence without words is given a word of zeros: `pack_padded_sequence` takes no empty sequence
+        features = [states if len(states) else states.new_zeros(1, *states.shape[1:]) for states in features]
         batch = {
             "features": pad_sequence(features, batch_first=True),
             "lengths": torch.tensor(list(map(len, features))),
