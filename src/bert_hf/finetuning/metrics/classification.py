@@ -99,10 +99,11 @@ def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Se
     Predictions and references are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
-    options: Any = {"zero_division": 0}
-    f1_of_label = f1_score(references, predictions, average=None, **options)
+    each: Any = {"average": None, "zero_division": 0}
+    micro: Any = {"average": "micro", "zero_division": 0}
+    f1_of_label = f1_score(references, predictions, **each)
     return {
-        "micro_f1": float(f1_score(references, predictions, average="micro", **options)),
+        "micro_f1": float(f1_score(references, predictions, **micro)),
         "macro_f1": float(np.mean(f1_of_label)),
         "accuracy": float((predictions == references).all(1).mean()),
         **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(f1_of_label), strict=False)},
