@@ -107,9 +107,6 @@ class Plan:
         return total
 
 
-# ---- the run, from the options of pretrain.py
-
-
 def plan_run(
     tokenizer_args: TokenizerArguments,
     corpus_args: CorpusArguments,

@@ -77,7 +77,10 @@ def run_probe(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> 
 
 
 def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> dict[str, Any]:
-    """Return the metrics of `mlm`, `nsp` and `grammar`, and `notes` on those that cannot be measured."""
+    """Return the name of the `checkpoint`, its metrics (`mlm`, `nsp`, `grammar`), and `notes` on those that it lacks.
+
+    The trainer that evaluates the held-out text needs a `folder`.
+    """
     model, tokenizer = probed.model, probed.tokenizer
     notes: list[str] = []
     results: dict[str, Any] = {"checkpoint": probed.name, "notes": notes}
@@ -89,21 +92,29 @@ def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> d
     # Random weights, the baseline of grammar: drawn before the trainer of the held-out text sets a seed
     random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
     if probe_args.validation_file:
-        metrics = held_out_metrics(probe_args, probed, folder)
-        if predicts_words:
-            loss, accuracy = metrics["eval_mlm_loss"], metrics["eval_mlm_accuracy"]
-            results["mlm"] = {"loss": loss, "accuracy": accuracy, "unigram_loss": metrics["unigram_mlm_loss"]}
-        if probed.lacks("cls.seq_relationship", "bert.pooler"):
-            notes.append("nsp: the checkpoint has no next-sentence head")
-        elif metrics.get("nsp_pairs", 0) < _MIN_PAIRS:
-            notes.append(f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs")
-        else:
-            accuracy = accuracy_with_error(metrics["eval_nsp_accuracy"], int(metrics["nsp_pairs"]))
-            results["nsp"] = {"majority": metrics["majority_nsp_accuracy"], **accuracy}
-
+        results |= _measure_held_out_text(probe_args, probed, folder, notes)
     if pairs and predicts_words:
         networks = {"checkpoint": model, "random": random.to(model.device).eval()}
         results["grammar"] = {name: grammar_accuracy(pairs, each, tokenizer) for name, each in networks.items()}
+    return results
+
+
+def _measure_held_out_text(
+    probe_args: ProbeArguments, probed: ProbedModel, folder: Path, notes: list[str]
+) -> dict[str, Any]:
+    """Return the metrics of `mlm` and `nsp`; a note is added on a head that is missing, and on too few pairs."""
+    metrics = held_out_metrics(probe_args, probed, folder)
+    results = {}
+    if not probed.lacks("cls.predictions"):
+        loss, accuracy = metrics["eval_mlm_loss"], metrics["eval_mlm_accuracy"]
+        results["mlm"] = {"loss": loss, "accuracy": accuracy, "unigram_loss": metrics["unigram_mlm_loss"]}
+    if probed.lacks("cls.seq_relationship", "bert.pooler"):
+        notes.append("nsp: the checkpoint has no next-sentence head")
+    elif metrics.get("nsp_pairs", 0) < _MIN_PAIRS:
+        notes.append(f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs")
+    else:
+        accuracy = accuracy_with_error(metrics["eval_nsp_accuracy"], int(metrics["nsp_pairs"]))
+        results["nsp"] = {"majority": metrics["majority_nsp_accuracy"], **accuracy}
     return results
 
 

@@ -79,10 +79,13 @@ class Predictor:
 
 
 def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Predictor:
-    """Load a finished model with the head that its configuration names; an option of None is as in training."""
+    """Load a finished model with the head that its configuration names.
+
+    `options` are the head's, such as `max_seq_length`, `text_column` or `class_names`; None: as in the training.
+    """
     config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
     head_class = head_of(config, where)
-    model, tokenizer, _ = open_network(where, head_class.auto_class, (), tokenizer)
+    model, tokenizer, _ = open_network(where, head_class.auto_class, heads=(), tokenizer=tokenizer)
     return Predictor(model, head_class(tokenizer, options, model.config))
 
 

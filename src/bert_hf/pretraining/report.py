@@ -166,13 +166,12 @@ def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
 
 
 def _pairs_text(metrics: dict, baselines: dict) -> str:
-    """Return the accuracy of the pairs' label, and its distance from the majority class; empty without pairs."""
-    key = next((name for name in baselines if name.startswith("majority_")), None)  # such as majority_nsp_accuracy
-    if key is None:
+    """Return the end of a line, `, NSP accuracy …`, beside the majority class; empty without pairs."""
+    name = next((name.removesuffix("_pairs") for name in baselines if name.endswith("_pairs")), None)  # "nsp"
+    if name is None:
         return ""
-    name = key.removeprefix("majority_").removesuffix("_accuracy")
     accuracy = metrics[f"eval_{name}_accuracy"]
-    majority, pairs = baselines[key], baselines[f"{name}_pairs"]
+    majority, pairs = baselines[f"majority_{name}_accuracy"], baselines[f"{name}_pairs"]
 
     if standard_error := np.sqrt(majority * (1 - majority) / pairs):
         distance = f", {(accuracy - majority) / standard_error:+.1f} standard errors on {pairs:,} pairs"

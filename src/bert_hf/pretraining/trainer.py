@@ -356,7 +356,7 @@ class PreTrainer(ResumableTrainer):
         return state
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restore `log_state` of this rank, or of all ranks: the first one then continues the sums of all."""
+        """Restore this rank's `log_state`; of all ranks', where their number has changed, rank 0 continues the sums."""
         sums = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
         continues = logs[0]["rank"] == self.args.process_index
         self._log_sums.copy_(sums if continues else torch.zeros_like(sums))

@@ -244,8 +244,8 @@ class ResumableTrainer(Trainer):
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
             return super().training_step(model, self.on_device(inputs), num_items_in_batch)
 
-    def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
-        """Call `compute_loss`, whichever class defines it, and record its loss."""
+    def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs) -> Tensor:
+        """Stand in for `compute_loss` in a training step: record the loss, for the check that it is finite."""
         loss = self._finite.record_loss(compute_loss(model, inputs, *args, **kwargs))
 
         # DeepSpeed updates the weights within the last backward of a step, so all ranks check before it

@@ -54,9 +54,6 @@ def document_digests(source: Source) -> np.ndarray:
     return np.frombuffer(digests, np.uint64)
 
 
-# ---- signatures
-
-
 def minhash_signatures(texts: Iterable[str], *, shingle: int, values: int) -> np.ndarray:
     """Return MinHash signatures (Broder 1997), (texts, values) uint32, the same in every process.
 

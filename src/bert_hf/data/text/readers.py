@@ -58,9 +58,6 @@ def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
             break
 
 
-# ---- lines
-
-
 def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield (line number, line without its end) of a text file, compressed or not; by default UTF-8."""
     if encoding is None:  # errors name the line and column of a byte that is not UTF-8

@@ -85,9 +85,6 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
     return sums / counts[:, None]
 
 
-# ---- cutting
-
-
 def cut_tokens(
     first: list[int], second: list[int], available: int, long_texts: str
 ) -> list[tuple[list[int], list[int]]]:

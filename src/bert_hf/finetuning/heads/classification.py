@@ -116,6 +116,7 @@ class ClassificationHead(Head):
         columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
+        # Of more columns than text and label it is not known which a file without a header has
         columns = self.columns_without_header or (self._first_columns if len(self._first_columns) == 2 else ())
         for row in file_texts(path, encoding, self.whole_files, self.given.get("separator"), columns):
             if self.is_new and not self._first_columns:
@@ -125,13 +126,13 @@ class ClassificationHead(Head):
             yield row
 
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
-        """Return texts and labels; the first rows decide the columns, and whether a row may have several labels.
+        """Return texts and labels; the first call decides the columns, and whether a row may have several labels.
 
         Rows without text are left out; rows to predict (labels "ignored") all stay, and `empty_rows` counts them.
         """
-        named = self.columns_read or self._named_columns(rows[0], labels)
+        columns = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
-        texts = labelled_rows(list(rows), named, labels, separator, self.problem_type)
+        texts = labelled_rows(list(rows), columns, labels, separator, self.problem_type)
         self.columns_read = self.columns_read or texts.columns
         self.text_columns = tuple(filter(None, (self.columns_read.text, self.columns_read.pair)))
         if self.problem_type is None and texts.labels is not None:

@@ -135,7 +135,7 @@ class Head(ABC):
 
     @abstractmethod
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> Rows:
-        """Return rows in the form of this head, checked.
+        """Return rows as this head's own type, such as `LabelledTexts`; one that does not fit is an `InputError`.
 
         Labels are "needed" of training and validation rows, "optional" of test rows, "ignored" of rows to predict.
         """

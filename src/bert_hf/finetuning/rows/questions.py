@@ -33,9 +33,6 @@ class Question:
     line: int | None = None  # of a file of rows
 
 
-# ---- questions
-
-
 def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
     is_json = kind_of(path) in (".json", ".jsonl") and encoding is None  # `json_rows` reads UTF-8

@@ -199,14 +199,13 @@ def tagged_sentences(
     word_column, tag_column = _word_and_tag_column(rows[0], labelled, text_column, label_column)
     document_column = _usual_column(rows[0], DOCUMENT_COLUMNS)
 
-    document, previous = 0, None
+    document, previous = 0, None  # number of the document; what names that of the row before
     has_spaces = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
         current = row.where, row.document, row.get(document_column)
-        if previous is not None and current != previous:
-            document += 1
+        document += previous is not None and current != previous
         previous = current
 
         row = _split_cells(row, word_column, tag_column) if has_spaces else row
@@ -217,7 +216,8 @@ def tagged_sentences(
             continue
         sentences.words.append(words)
         sentences.documents.append(document)
-        sentences.places.append((row.where, row.line, row.document is not None))
+        has_word_per_line = row.document is not None
+        sentences.places.append((row.where, row.line, has_word_per_line))
         sentences.spans.append(spans)
         if sentences.tags is not None:
             sentences.tags.append(tags)
