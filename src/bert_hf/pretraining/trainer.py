@@ -356,7 +356,7 @@ class PreTrainer(ResumableTrainer):
         return state
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restore this rank's `log_state`; of all ranks', where their number has changed, rank 0 continues the sums."""
+        """Restore this rank's `log_state`; of all ranks', if their number has changed, rank 0 continues the sums."""
         sums = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
         continues = logs[0]["rank"] == self.args.process_index
         self._log_sums.copy_(sums if continues else torch.zeros_like(sums))
