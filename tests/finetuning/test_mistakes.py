@@ -59,8 +59,8 @@ def test_a_model_that_knows_only_the_frequencies_suspects_nothing(tmp_path):
     ham = np.random.default_rng(0).normal(0.8, 0.01, 200)
     rows = LabelledTexts(["a"] * 200, None, [("f.csv", line) for line in range(200)])
     said = PredictedRows(rows, np.stack([ham, 1 - ham], 1), np.zeros(200, int), (np.arange(200) % 5 == 0).astype(int))
-    assert write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam")).endswith(
-        "40, 0 of them confident (check their labels)"
+    assert write_mistakes(tmp_path / "mistakes.csv", {"test": said}, ("ham", "spam")) == (
+        "mistakes.csv: 40 wrong predictions in test rows, 0 of them confident (check their labels)"
     )
 
 

@@ -191,7 +191,7 @@ class ClassificationTask(Task):
             if temperature != 1:
                 for parameter in last.parameters():
                     parameter.data.div_(temperature)
-                lines = [f"calibration: logits divided by {temperature:.4f}, by validation rows"]
+                lines = [f"calibration: saved logits are divided by {temperature:.4f}: other probabilities, the same classes"]
             logits = logits / temperature
 
         if thresholds.threshold_option(self.task_args) is not None:
@@ -359,6 +359,5 @@ def write_mistakes(path: Path, parts: Mapping[str, PredictedRows], labels: Seque
         writer.writeheader()
         writer.writerows(sorted(mistakes, key=lambda mistake: mistake["score"], reverse=True))
     suspects = sum(mistake["suspected_label_error"] == "yes" for mistake in mistakes)
-    return (
-        f"Mistakes in {', '.join(parts)} rows: {len(mistakes):,}, {suspects:,} of them confident (check their labels)"
-    )
+    confident = f"{suspects:,} of them confident (check their labels)"
+    return f"{path.name}: {len(mistakes):,} wrong predictions in {', '.join(parts)} rows, {confident}"
