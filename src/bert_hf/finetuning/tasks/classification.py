@@ -191,7 +191,7 @@ class ClassificationTask(Task):
             if temperature != 1:
                 for parameter in last.parameters():
                     parameter.data.div_(temperature)
-                lines = [f"calibration: saved logits are divided by {temperature:.4f}: other probabilities, the same classes"]
+                lines = [f"calibration: the saved logits are divided by {temperature:.4f}; the classes stay"]
             logits = logits / temperature
 
         if thresholds.threshold_option(self.task_args) is not None:
