@@ -91,9 +91,6 @@ def kill_host(name: str) -> None:
             os.kill(int(number), signal.SIGKILL)
 
 
-# ---- Slurm
-
-
 def start_slurm() -> None:
     """Starts the controller on the first host and a daemon on each, and waits until both are idle."""
     Path("/etc/slurm/slurm.conf").write_text(_SLURM)

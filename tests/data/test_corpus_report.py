@@ -152,8 +152,6 @@ def test_check_examines_the_documents_that_are_trained_on(texts, tmp_path, capsy
     assert "81 documents" in capsys.readouterr().out
 
 
-# ---- markup
-
 PLAIN = "The boats left the harbour at noon, and the crew sang until the wind turned. " * 20
 
 

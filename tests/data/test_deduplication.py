@@ -70,8 +70,6 @@ def test_signatures_of_texts():
     assert agreement == pytest.approx([1, 1, 3 / 5, 0], abs=0.03)
 
 
-# ---- the recipe
-
 main = recipe("prepare")
 
 

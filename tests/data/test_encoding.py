@@ -81,8 +81,6 @@ def test_without_a_language_a_line_is_a_sentence():
     assert split_sentences("x" * 5000, None) == ["x" * 5000]
 
 
-# ---- groups
-
 PIECES = st.lists(st.builds(Piece, st.text("ab. \n", max_size=60), st.booleans()), max_size=30)
 
 

@@ -73,9 +73,6 @@ def test_chinese_and_japanese_sentences_and_words():
     assert cut == ["朝", "早", "く", "市", "場", "が"]
 
 
-# ---- the choice
-
-
 def chosen(text):
     return choose_accents(Counter(text))
 

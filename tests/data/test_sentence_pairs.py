@@ -118,9 +118,6 @@ def test_truncation_is_that_of_2018(length_a, length_b):
     assert abs(np.mean(fronts["ours"]) - np.mean(fronts["theirs"])) < 4 * spread * np.sqrt(2 / 300) + 1e-9
 
 
-# ---- the worked examples of the docstrings
-
-
 def documents_of(*documents: list[int]) -> DocumentBounds:
     """Documents with sentences of these numbers of tokens."""
     ends = np.cumsum([len(lengths) for lengths in documents])

@@ -243,8 +243,6 @@ def test_ids_beyond_the_model_are_refused(tokenizer):
         check_tokenizer(tokenizer, 98)
 
 
-# ---- where a word begins
-
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 
 

@@ -98,9 +98,6 @@ def _shutdown_fault(running: Running, code: int | str, folder: Path) -> str | No
     return None
 
 
-# ---- through the launchers
-
-
 LAUNCHED = (
     "script", "group", "launcher", "launcher twice", "imports", "torchrun", "torchrun group", "one rank", "preparing",
 )  # fmt: skip

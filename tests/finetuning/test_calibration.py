@@ -41,9 +41,6 @@ def test_rows_without_a_mistake_do_not_make_a_model_certain():
     assert fit_temperature(logits, logits.argmax(-1)) == pytest.approx(0.5, abs=0.01)
 
 
-# ---- a run
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A third of the labels are wrong, so that the trained model is too certain."""

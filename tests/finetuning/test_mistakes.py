@@ -89,9 +89,6 @@ def test_only_rows_of_another_kind_are_reported():
     assert "tokens" not in strange
 
 
-# ---- a run on rows whose labels are numbers
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = write_classified(tmp_path_factory.mktemp("mistakes"), ("0", "1"))

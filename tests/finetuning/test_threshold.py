@@ -108,9 +108,6 @@ def test_training_rows_choose_nothing():
         check_threshold(task_args, np.arange(2).repeat(9), ("ham", "spam"))
 
 
-# ---- a run
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = write_classified(tmp_path_factory.mktemp("threshold"), ("ham", "spam"))

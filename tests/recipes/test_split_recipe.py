@@ -75,9 +75,6 @@ def test_pairs_and_characters_survive(split, tmp_path, rng):
     assert sorted(read, key=key) == sorted(expected, key=key)
 
 
-# ---- refused (bad input: tests/bad_inputs.py)
-
-
 def test_other_files_and_an_earlier_split_are_kept(split, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     write(tmp_path / "out/notes.txt", ["mine"])
