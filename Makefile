@@ -42,7 +42,8 @@ spam: pretrain  ## fine-tune that checkpoint on a small set of messages; compare
 	$(PIP) -e ".[demo]"
 	touch $@
 
-demo: .venv/demo pretrain  ## open that checkpoint in the browser: it predicts while you type
+demo: .venv/demo  ## open that checkpoint in the browser: it predicts while you type
+	@test -f runs/pretrain-default/model.safetensors || $(MAKE) pretrain
 	$(BIN)/bert-hf demo runs/pretrain-default
 
 test: .venv/installed  ## run the tests
