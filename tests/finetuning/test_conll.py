@@ -166,7 +166,22 @@ def test_tables_with_a_row_for_each_word(tmp_path, content, separator):
         assert read_tagged([str(tmp_path / name)], label_column="POS").tags == [["NNP", "VBZ", "JJ", "NN"], ["NNP"]]
 
 
+def test_sentences_of_a_table_end_with_their_number_or_document(tmp_path):
+    words = [("1", 0, "Anna"), ("1", 0, "sings"), ("1", 1, "Bob"), ("2", 0, "No"), ("2", 1, "Yes")]
+    rows = [{"doc_id": document, "sent_id": number, "word": word, "tag": "O"} for document, number, word in words]
+    expected = [["Anna", "sings"], ["Bob"], ["No"], ["Yes"]]
+    assert read_tagged(write(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))).words == expected
+    assert read_tagged(write(tmp_path, "a.json", json.dumps(rows))).words == expected
+
+    two = "doc_id,sent_id,word,tag\n1,0,Anna,O\n1,0,sings,O\n2,0,Bob,O\n"
+    assert read_tagged(write(tmp_path, "b.csv", two)).words == [["Anna", "sings"], ["Bob"]]
+    gaps = [{"word": word, "tag": "O" if word else ""} for word in ("Anna", "sings", "", "Bob")]
+    assert read_tagged(write(tmp_path, "c.json", json.dumps(gaps))).words == [["Anna", "sings"], ["Bob"]]
+
+
 def test_cells_of_words_and_labels_with_spaces(tmp_path):
+    first = read_tagged(write(tmp_path, "b.csv", "tokens,ner_tags\nYes,O\nAnna sings,B-PER O\n"))
+    assert pairs(first) == [(["Yes"], ["O"]), (["Anna", "sings"], ["B-PER", "O"])]
     rows = read_tagged(write(tmp_path, "a.csv", "text,labels\nAnna left Rome,B-PER O B-LOC\nNo,O\n"))
     assert pairs(rows) == [(["Anna", "left", "Rome"], ["B-PER", "O", "B-LOC"]), (["No"], ["O"])]
 

@@ -7,6 +7,7 @@ import pytest
 from helpers.classified_rows import read_labelled
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.data.text.sources import dataset_rows
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.rows.known_tasks import order_labels
@@ -69,6 +70,9 @@ def test_rejected_rows_of_annotators_are_left_out(tmp_path, caplog):
     assert found.texts == ["text accept"]
     assert "2 rows were not accepted" in caplog.text
     assert len(labelled_rows(list(file_texts(f"{tmp_path}/a.jsonl")), Columns(), "ignored")) == 3
+    assert len(labelled_rows(list(file_texts(f"{tmp_path}/a.jsonl")), Columns(), "optional")) == 1
+    with pytest.raises(InputError, match="no row was accepted"):
+        labelled_rows([Row({"text": "a", "label": "b", "answer": "reject"}, "a.jsonl")], Columns())
 
     numbers = "".join(json.dumps({**row, "answer": number}) + "\n" for number, row in enumerate(rows))
     assert len(labelled_rows(list(file_texts(*write(tmp_path, "b.jsonl", numbers))), Columns())) == 3
@@ -97,6 +101,7 @@ def test_doubtful_labels_have_a_line(tmp_path, caplog, labels, line):
         ("id body kind", {}, ("body", None, "kind")),
         ("text label category", {}, ("text", None, "label")),
         ("tweet label", {}, ("tweet", None, "label")),
+        ("__index_level_0__ remark label", {}, ("remark", None, "label")),
         ("sentence1 sentence2 label", {}, ("sentence1", "sentence2", "label")),
         ("sentence_B sentence_A label", {}, ("sentence_A", "sentence_B", "label")),
         ("question sentence label", {}, ("question", "sentence", "label")),
@@ -246,9 +251,10 @@ def test_parts_may_differ_in_their_header(tmp_path):
     assert (len(parts["train"]), len(parts["validation"]), parts["test"].texts) == (3, 10, ["x y"])
 
 
-@pytest.mark.parametrize("content", ["id,text\n1,one\n2,\n3,three\n", "id,text,label\n1,one,\n2,,\n3,three,\n"])
-def test_unlabelled_test_rows_are_all_kept(tmp_path, caplog, content):
-    """Each gets its prediction, also where the text is empty."""
+@pytest.mark.parametrize("label", ["", ",", ",-1"])
+def test_unlabelled_test_rows_are_all_kept(tmp_path, caplog, label):
+    """Each gets its prediction, also where the text is empty; GLUE marks them with -1."""
+    content = f"id,text{label and ',label'}\n1,one{label}\n2,{label}\n3,three{label}\n"
     test = given_parts(tmp_path, TRAIN, test=content)()["test"]
     assert (test.texts, test.labels) == (["one", "", "three"], None)
     assert "1 of 3 rows have no text" in caplog.text
@@ -294,6 +300,17 @@ def test_a_folder_of_classes(tmp_path, caplog):
 
 def hub(monkeypatch, **splits):
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
+
+
+@pytest.mark.parametrize("format", ["torch", "numpy"])
+def test_a_dataset_that_yields_tensors(format):
+    names = datasets.ClassLabel(names=["ham", "spam"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": names})
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features).with_format(format)
+    assert [row.values for row in dataset_rows(rows)] == [
+        {"text": "a", "label": "spam"},
+        {"text": "b", "label": "ham"},
+    ]
 
 
 def test_a_dataset_of_the_hub_is_read_like_a_file(monkeypatch):

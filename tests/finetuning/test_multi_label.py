@@ -43,6 +43,20 @@ def test_labels_are_given_in_three_ways(tmp_path):
         read_labelled([str(tmp_path / "columns.csv")], label_columns=("x", "y"))
 
 
+def test_ones_beside_an_empty_cell():
+    """pandas writes them as 1.0; a missing list of flags is no label."""
+    rows = [
+        Row({"text": "a", "toxic": "1.0", "insult": "0.0"}, "a.csv"),
+        Row({"text": "b", "toxic": "", "insult": "1.0"}, "a.csv"),
+    ]
+    assert ClassificationHead(None, {"label_columns": ["toxic", "insult"]}).read(rows).labels == [
+        ("toxic",),
+        ("insult",),
+    ]
+    rows = [Row({"text": "a", "labels": flags}, "a.jsonl") for flags in ([1, 0, 0], None, [0, 0, 1])]
+    assert ClassificationHead(None, {}).read(rows).labels == [("0",), (), ("2",)]
+
+
 def test_test_rows_whose_label_columns_are_empty_have_no_labels():
     """They were rows without any of the labels, and had metrics."""
     head = ClassificationHead(tiny_tokenizer(), {"max_seq_length": 16, "label_columns": NAMES})

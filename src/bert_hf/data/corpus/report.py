@@ -176,8 +176,6 @@ def _shared_sentences(window: Window, unknown: Any) -> Finding:
     return Finding(text, remedy if share > 0.1 else "")
 
 
-# ---- markup
-
 _TAGS = (
     "a abbr b big blockquote body br caption center cite code col dd del div dl doc docno dt em font footer form h1 "
     "h2 h3 h4 h5 h6 head header hr html i iframe img input ins kbd li link math meta nav noscript nowiki ol option p "

@@ -159,6 +159,8 @@ def without_rejected(rows: list[Row]) -> list[Row]:
     if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
         return rows
     accepted = [row for row in rows if row.values.get("answer") == "accept"]
+    if not accepted:
+        raise rows[0].header_error("no row was accepted", "remove the column 'answer', or give accepted rows")
     logger.info(f"{rows[0].where}: {len(rows) - len(accepted):,} rows were not accepted (answer) and are left out")
     return accepted
 
@@ -180,12 +182,17 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
     return usual[0] if len(usual) == 1 else None
 
 
+def is_index(column: str) -> bool:
+    """Return whether a column is an index that pandas wrote: "" in a .csv, `__index_level_0__` in Parquet."""
+    return not column.strip() or column.startswith("__index_level_")
+
+
 def choose_column(row: Row, only_strings: bool = True) -> str:
     """Return the column of the text by the first row: by its name, else (`only_strings`) the only one of strings."""
     if column := usual_column(row.values, TEXT_NAMES):
         return column
 
-    named = {name: value for name, value in row.values.items() if name.strip()}
+    named = {name: value for name, value in row.values.items() if not is_index(name)}
     strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]

@@ -59,9 +59,6 @@ class Windows:
     context: np.ndarray
 
 
-# ---- windows of a context
-
-
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
     """Return (first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
 
@@ -72,9 +69,6 @@ def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, i
     first = int(np.searchsorted(context.ends, begin, side="right"))
     last = int(np.searchsorted(context.begins, end, side="left")) - 1
     return (first, last) if first <= last else None
-
-
-# ---- windows of all questions
 
 
 def make_windows(

@@ -47,9 +47,6 @@ class Word(NamedTuple):
     document: str
 
 
-# ---- columns
-
-
 def find_layout(
     path: str, encoding: str | None = None, word: str | None = None, label: str | None = None
 ) -> Layout | None:
@@ -137,9 +134,6 @@ def _label_column(columns: Mapping[int, Sequence[str]], width: int, words_are_fi
         return _PARTS_OF_SPEECH
     varied = [number for number, values in columns.items() if len(set(values)) > 1]
     return [*columns, *varied[1 if words_are_first else 0 :]][-1]  # without such a column the last one of all
-
-
-# ---- sentences
 
 
 def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterator[Row]:

@@ -23,6 +23,7 @@ from bert_hf.data.text.tables import (
     LABEL_NAMES,
     Row,
     choose_column,
+    is_index,
     list_cell,
     read_rows,
     text_of,
@@ -305,7 +306,7 @@ def labelled_rows(
     if are_read:
         rows = _without_files_beside(rows)
     # A column `answer` that the user did not name holds Prodigy's decision on each row
-    if labels_are == "needed" and "answer" not in (named.text, named.pair, named.label):
+    if are_read and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
     columns = find_columns(rows[0], named, labels_are)
     labels = _labels_of_rows(rows, columns, labels_are == "optional", separator, problem_type) if are_read else None
@@ -331,12 +332,12 @@ def _labels_of_rows(
     if problem_type == MULTIPLE or separator or list_cell(rows[0].values.get(columns.label)) is not None:
         labels: list[Label] = [_several_labels(row, columns.label, separator) for row in rows]
         if not separator:
-            labels = _multi_hot_labels([list_cell(row.values.get(columns.label)) for row in rows]) or labels
+            labels = _multi_hot_labels([row.values.get(columns.label) for row in rows]) or labels
     else:
         labels = [_label_name(row, columns.label) for row in rows]
         if all(re.fullmatch(r"-?[0-9]+\.0|", label) for label in labels):
             labels = [label.removesuffix(".0") for label in labels]  # pandas writes them so beside an empty cell
-    if optional and not any(labels):
+    if optional and (not any(labels) or set(labels) == {"-1"}):  # -1 marks them in GLUE's test rows
         return None
     if "" in labels:
         raise _missing_labels_error(rows, labels, columns.label)
@@ -397,7 +398,8 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
     if text is None and pair is None and len(pairs) == 1:
         text, pair = pairs[0]
-    only = next(iter(free)) if len(free) == 1 and label else None
+    named_columns = [name for name in free if not is_index(name)]
+    only = named_columns[0] if len(named_columns) == 1 and label else None
     text = text or only or choose_column(row._replace(values=free), only_strings=False)
     return Columns(text, pair, label, labels)
 
@@ -434,15 +436,21 @@ def _several_labels(row: Row, column: str, separator: str | None) -> tuple[str, 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
 
 
-def _multi_hot_labels(cells: list[list | None]) -> list[tuple[str, ...]] | None:
+def _flag(value: Any) -> bool | None:
+    """Return whether a cell is 1 or true; None if it is neither that nor 0, false or empty."""
+    return _FLAGS.get(_one_line(value).lower().removesuffix(".0"))  # as pandas writes 1 beside an empty cell
+
+
+def _multi_hot_labels(values: list[Any]) -> list[tuple[str, ...]] | None:
     """Return the positions of the ones, as names, where all cells are multi-hot vectors of one length; else None.
 
     [[0, 1, 1], [1, 0, 0]] → [("1", "2"), ("0",)]
     """
+    cells = [(list_cell(value) or []) if _one_line(value) else None for value in values]  # None: a missing one
     vectors = [cell for cell in cells if cell is not None]
-    if len(vectors) < len(cells) or len(set(map(len, vectors))) != 1 or len(vectors[0]) < 2:
+    if len(set(map(len, vectors))) != 1 or len(vectors[0]) < 2:
         return None
-    flags = [[_FLAGS.get(_one_line(value).lower()) for value in vector] for vector in vectors]
+    flags = [[_flag(value) for value in cell or ()] for cell in cells]
     if any(flag is None for row in flags for flag in row):
         return None
     return [tuple(str(number) for number, flag in enumerate(row) if flag) for row in flags]
@@ -450,7 +458,7 @@ def _multi_hot_labels(cells: list[list | None]) -> list[tuple[str, ...]] | None:
 
 def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the columns that hold 1 or true."""
-    flags = {column: _FLAGS.get(_one_line(row.values.get(column)).lower()) for column in columns}
+    flags = {column: _flag(row.values.get(column)) for column in columns}
     for column, flag in flags.items():
         if flag is None:
             value = row.values.get(column)

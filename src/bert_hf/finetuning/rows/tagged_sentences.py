@@ -141,16 +141,18 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     A sentence begins where the number or the name of the sentence changes (an empty cell repeats the last one), and
     after an empty line or an empty word.
     """
-    first = next(rows, None)
-    if first is None:
+    head = list(itertools.islice(rows, _FIRST_LINES))
+    if not head:
         return
-    rows = itertools.chain([first], rows)
+    first, rows = head[0], itertools.chain(head, rows)
     label = label_column or _usual_column(first, TAG_COLUMNS)
     has_label = isinstance(first.get(label), str) and list_cell(first.get(label)) is None
     sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
     word = word_column or _usual_column(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
     cell = first.get(word)
-    if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label):
+    parts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
+    are_sentences = any(words == labels > 1 for words, labels in parts)  # the first one may be of one word
+    if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label) or are_sentences:
         yield from rows
         return
 
@@ -162,10 +164,12 @@ def _words_of_table(
     rows: Iterable[Row], word: str | None, label: str | None, sentence: str | None, document: str | None
 ) -> Iterator[Word | None]:
     """Yield the words of a table and None where a sentence ends; the columns are by name, None where there is none."""
-    name, line = None, None  # of the sentence and of the row before
+    name, line = (None, None), None  # document and sentence, and line, of the row before
     for row in rows:
-        previous_name, name = name, row.get(sentence) or name
-        is_gap = not sentence and (not row.get(word) or row.line != (line or 0) + 1)
+        previous_name = name
+        cells = row.get(document), row.get(sentence)
+        name = tuple(old if cell in (None, "") else cell for cell, old in zip(cells, name, strict=True))
+        is_gap = not sentence and (not row.get(word) or row.line not in (None, line, (line or 0) + 1))
         if name != previous_name or is_gap:
             yield None
         line = row.line

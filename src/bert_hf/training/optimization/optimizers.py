@@ -177,8 +177,6 @@ def check_optimizer(args: Any) -> None:
         raise InputError(what, where="--optim", remedy="use DDP or FSDP2 (configs/accelerate) or another optimizer")
 
 
-# ---- schedules of the learning rate
-
 # (optimizer, warm-up steps, steps of the run, --lr_scheduler_kwargs) → the scheduler
 Schedule = Callable[[Optimizer, int, int, dict], Any]
 
