@@ -1,6 +1,7 @@
 """Fine-tuning from Python on a dataset in memory, and what a finished model records."""
 
 import json
+import random
 
 import datasets
 import pytest
@@ -41,6 +42,15 @@ def test_a_classifier_in_three_lines(checkpoint, tmp_path):
     texts = [WORDS["spam"], WORDS["ham"]]
     assert [row["label"] for row in trainer.predict(texts)] == ["spam", "ham"]
     assert trainer.evaluate(labelled(30))["eval_accuracy"] == trainer.evaluate()["eval_accuracy"] == 1.0
+    mixed = [" ".join(random.Random(n).sample([f"w{k}" for k in range(60)], 9)) for n in range(40)]
+    rows = datasets.Dataset.from_dict({"body_text": mixed, "kind": ["spam", "ham"] * 20})
+    assert bert_hf.FineTuner(checkpoint, train_dataset=rows, **options).task.parts.keys() == {"train", "validation"}
+    with pytest.raises(bert_hf.InputError, match="several datasets; pass one of them: a"):
+        bert_hf.FineTuner(checkpoint, train_dataset=datasets.DatasetDict(a=labelled(120)), **options)
+    numbers = labelled(20).map(lambda row: {"kind": str(len(row["kind"]))})
+    weighted = {**options, "problem_type": "regression", "class_weight": "balanced"}
+    with pytest.raises(bert_hf.InputError, match="--class_weight: the rows have no single class each"):
+        bert_hf.FineTuner(checkpoint, train_dataset=numbers, eval_dataset=numbers, **weighted)
     with pytest.raises(bert_hf.InputError, match="'classification' has no option 'text_colum'; did you mean"):
         bert_hf.FineTuner(checkpoint, train_dataset=labelled(120), text_colum="body_text")
 

@@ -8,6 +8,8 @@ from bert_hf.finetuning.metrics.classification import (
     CORRELATION,
     RANKING,
     classification_metrics,
+    label_report,
+    multi_label_metrics,
     predicted_classes,
     regression_metrics,
 )
@@ -66,6 +68,14 @@ def test_a_constant_has_no_correlation(scores, gold):
 def test_predictions_that_differ_by_rounding_give_a_number():
     metrics = regression_metrics(2.5 + 1e-15 * np.array([0.0, 1.0, 0.0, 1.0]), np.array(GOLD))
     assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_a_single_label_is_not_two_classes():
+    """scikit-learn takes one column of 0 and 1 for the classes 0 and 1."""
+    predicted, gold = [[1], [0], [0], [0]], [[1], [1], [0], [0]]
+    metrics = multi_label_metrics(predicted, gold, ["toxic"])
+    assert metrics == pytest.approx({"micro_f1": 2 / 3, "macro_f1": 2 / 3, "f1_toxic": 2 / 3, "accuracy": 0.75})
+    assert "toxic 1.0000 0.5000 0.6667 2" in " ".join(label_report(gold, predicted, ["toxic"]).split())
 
 
 def test_a_class_that_occurs_nowhere_does_not_count():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 import transformers
@@ -27,6 +28,7 @@ from bert_hf.finetuning.predict import (
     load_predictor,
     predict,
     predicted_rows,
+    rows_of_texts,
     write_predictions,
 )
 
@@ -201,6 +203,21 @@ def test_numbers_of_classes_stay_numbers(tmp_path):
     rows.cast_column("kind", datasets.ClassLabel(names=["a", "b"])).to_parquet(tmp_path / "rows.parquet")
     write(tmp_path / "model", [tmp_path / "rows.parquet"], tmp_path / "out.jsonl")
     assert [json.loads(line)["kind"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1, -1]
+
+
+@pytest.mark.parametrize("texts", ["One text.", {"text": "One text."}, pandas.DataFrame({"text": ["One text."]})])
+def test_a_single_text_is_not_a_list(texts):
+    """Its characters, or the names of its columns, would be predicted."""
+    with pytest.raises(InputError, match="is not a list of texts; pass a list"):
+        rows_of_texts(texts)
+
+
+def test_a_first_text_without_words(tmp_path):
+    save_random(tmp_path, "TokenClassification", num_labels=2)
+    [empty, _] = predict(tmp_path, ["", "w1 w2"])
+    assert empty == {"labels": [], "tokens": []}
+    table = as_csv(tmp_path / "a.csv", [{"id": "1", "text": ""}, {"id": "2", "text": "w1 w2"}])
+    assert write(tmp_path, [table], tmp_path / "o.jsonl") == 2
 
 
 def test_a_taken_name_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,6 +107,13 @@ def test_training_rows_choose_nothing():
     )
     with pytest.raises(InputError, match="are the training rows"):
         check_threshold(task_args, np.arange(2).repeat(9), ("ham", "spam"))
+    rows: Any = [{"text": "a", "label": "ham"}]
+    for given in (
+        {"train_file": ["a.csv"], "validation_file": ["./a.csv"]},
+        {"dataset_name": {"train": rows, "validation": rows}},
+    ):
+        assert ClassificationArguments("checkpoint", **given).validates_on_training_rows
+    assert not ClassificationArguments("checkpoint", dataset_name={"train": rows}).validates_on_training_rows
 
 
 @pytest.fixture(scope="module")

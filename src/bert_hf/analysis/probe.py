@@ -134,9 +134,6 @@ def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir
     return trainer.evaluate() | pretraining_baselines(examples, collator, corpus)
 
 
-# ---- grammar
-
-
 def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     """Return at most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
 
@@ -219,9 +216,6 @@ def grammar_accuracy(
 def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:
     """Return an accuracy with its number of pairs and its standard error."""
     return {"pairs": pairs, "accuracy": accuracy, "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / pairs))}
-
-
-# ---- report
 
 
 def _table(results: dict) -> list[list[str]]:

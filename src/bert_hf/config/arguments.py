@@ -53,9 +53,6 @@ def check_language(code: str | None) -> None:
         raise InputError(problem, where="--language", remedy="give e.g. de")
 
 
-# ---- text and tokenizer
-
-
 @dataclass
 class TokenizerArguments:
     """Tokenizer: loaded, or trained on the text."""
@@ -167,9 +164,6 @@ class PrepareArguments:
             problem = f"{self.shard!r} is not i/n with i from 0 to n - 1"
             raise InputError(problem, where="--shard", remedy="give 0/4, 1/4, …")
         return int(match[1]), int(match[2])
-
-
-# ---- network and examples
 
 
 @dataclass

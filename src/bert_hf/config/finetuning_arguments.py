@@ -1,5 +1,7 @@
 """Options of labelled rows: of every task, of each head, and of `split`."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -100,8 +102,12 @@ class TaskArguments:
 
     @property
     def validates_on_training_rows(self) -> bool:
-        """Return True if training and validation use the same files; then nothing may be tuned on them."""
-        return self.train_file is not None and self.train_file == self.validation_file
+        """Return True if training and validation use the same files or dataset; then nothing may be tuned on them."""
+        if isinstance(self.dataset_name, Mapping):  # in memory, by part
+            return self.dataset_name["train"] is self.dataset_name.get("validation")
+        files = (self.train_file or [], self.validation_file or [])
+        train, validation = (list(map(os.path.realpath, paths)) for paths in files)
+        return bool(train) and train == validation
 
     def tokenizer(self) -> dict:
         """Return the arguments of `load_tokenizer`."""

@@ -8,7 +8,7 @@ import csv
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,8 @@ def predict(
 
 def rows_of_texts(texts: Iterable[Any]) -> tuple[list[Row], dict[str, str]]:
     """Return texts of any form that `predict` takes as rows, and the options that name the columns of these."""
+    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):  # one text, a DatasetDict, a pandas table
+        raise InputError(f"{type(texts).__name__} is not a list of texts", where="texts", remedy="pass a list")
     texts = list(texts)
     columns = {}
     if texts and isinstance(texts[0], str):
@@ -205,7 +207,7 @@ def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[d
     for rows_with_context, place in _with_context(_windows(rows), context):
         window = rows_with_context[place]
         added = predictor(rows_with_context)[place]
-        names = _output_names(added[0], window)
+        names = _output_names(set().union(*added), window)
         yield [
             row.values | {names[name]: rounded(value) for name, value in columns.items()}
             for row, columns in zip(window, added, strict=True)
@@ -214,7 +216,7 @@ def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[d
         logger.info(f"! {empty:,} rows have no text; their predictions are meaningless")
 
 
-def _output_names(added: dict[str, Any], rows: list[Row]) -> dict[str, str]:
+def _output_names(added: set[str], rows: list[Row]) -> dict[str, str]:
     """Return the name in the output of each added column: another one where the rows have a `label` or `labels`."""
     columns = {name for row in rows for name in row.values}
     names = {name: _RENAMED.get(name, name) if name in columns else name for name in added}

@@ -55,9 +55,6 @@ _USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "word", "token", "tokens", "context",
 _REMEDY = "check the path (globs need quotes)"
 
 
-# ---- which files
-
-
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
     """Return the files (and `folders`) that paths and globs name, each once, in the order given, a glob's sorted."""
     files = []
@@ -95,9 +92,6 @@ def _expand_path(pattern: str) -> list[str]:
     for path in paths:
         check_input_file(path, remedy)
     return paths
-
-
-# ---- their kind
 
 
 def compression(path: str | Path) -> str | None:

@@ -224,6 +224,8 @@ def hub_rows(
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
     """Return the rows of a `datasets.Dataset`, or of a list of dictionaries by column."""
+    if isinstance(rows, Mapping):
+        raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
     features = getattr(rows, "features", None)
     rows = rows if features is None else rows.with_format(None)  # no tensors
     return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]

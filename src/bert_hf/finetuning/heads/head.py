@@ -322,7 +322,9 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
     inputs = head.metric_inputs(rows, predictions) if metrics else {}
     for metric in metrics:
         options = {}
-        if len(head.labels) > 2 and "average" in inspect.signature(metric._compute).parameters:
+        if (len(head.labels) > 2 or head.metric_config()) and "average" in inspect.signature(
+            metric._compute
+        ).parameters:
             options["average"] = "macro"
         try:
             computed = metric.compute(**inputs, **options)

@@ -131,9 +131,9 @@ class TokenClassificationHead(Head):
         added: list[dict[str, Any]] = []
         for words, labels, spans in zip(rows.words, predictions, rows.spans, strict=True):
             columns: dict[str, Any] = {"labels": labels}
-            if spans:  # (begin, end) of each word of a text; rows of words have none
+            if spans is not None:  # (begin, end) of each word of a text; rows of words have none
                 columns["tokens"] = words
-            if spans and self.labels_entities:
+            if spans is not None and self.labels_entities:
                 columns["entities"] = [
                     {"label": kind, "start": spans[first][0], "end": spans[last][1]}
                     for kind, first, last in entities(labels)

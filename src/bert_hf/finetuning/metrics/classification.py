@@ -99,8 +99,8 @@ def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Se
     Predictions and references are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
-    each: Any = {"average": None, "zero_division": 0}
-    micro: Any = {"average": "micro", "zero_division": 0}
+    each: Any = {"average": None, "zero_division": 0, "labels": _columns_to_score(references)}
+    micro: Any = each | {"average": "micro"}
     f1_of_label = f1_score(references, predictions, **each)
     return {
         "micro_f1": float(f1_score(references, predictions, **micro)),
@@ -131,8 +131,13 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
 
 def label_report(references: Any, predictions: Any, names: Sequence[str] | None = None) -> str:
     """Return a table with precision, recall and F1 of each label; `names` of labels that are class ids."""
-    options: Any = {"target_names": names, "zero_division": 0, "digits": 4}
+    options: Any = {"target_names": names, "zero_division": 0, "digits": 4, "labels": _columns_to_score(references)}
     return str(classification_report(references, predictions, **options))
+
+
+def _columns_to_score(references: Any) -> list[int] | None:
+    """Return [1] for (N, 1), which scikit-learn takes for the classes 0 and 1; else None: all classes or labels."""
+    return [1] if np.ndim(references) == 2 and np.shape(references)[1] == 1 else None
 
 
 def metric_title(name: str, labels: Sequence[str]) -> str:

@@ -134,9 +134,6 @@ def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[st
     return tuple(ordered)
 
 
-# ---- the benchmark's own files
-
-
 def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     """Return the rows of a task by part, from a folder with all of the benchmark's files."""
     data = TASKS[task]
@@ -193,9 +190,6 @@ def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> lis
     if len(rows) < len(lines):
         logger.info(f"{path}: skipped {len(lines) - len(rows):,} incomplete rows")
     return rows
-
-
-# ---- predictions
 
 
 def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray) -> Path:

@@ -42,7 +42,7 @@ class TaggedSentences:
     # File (or Hub dataset) and first line of each sentence, and whether each of its words has a line of its own
     places: list[tuple[str, int | None, bool]] = field(default_factory=list)
     # Begin and end of each word in characters, if the sentence was read as a text; else []
-    spans: list[list[tuple[int, int]]] = field(default_factory=list)
+    spans: list[Any] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -301,8 +301,8 @@ def _split_cells(row: Row, *columns: str) -> Row:
     return row._replace(values={**row.values, **dict(zip(columns, parts, strict=True))})
 
 
-def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]]]:
-    """Return the words of a row, and the begin and end of each where they are cut out of a text, else []."""
+def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]] | None]:
+    """Return the words of a row, and the begin and end of each where they are cut out of a text, else None."""
     value = row.values.get(column)
     is_line = row.values.keys() == {"text"} and isinstance(value, str)  # "[12]" there is a text, not a list
     words = None if is_line else list_cell(value)
@@ -310,10 +310,12 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
         return split(text_of(row, column) or "")
     if (words is None and value is not None) or not all(isinstance(word, str) for word in words or ()):
         raise row.error(f"{column} is neither a list of words nor a text", _REMEDY)
-    return words or [], []
+    return words or [], None
 
 
-def _tags(row: Row, column: str, words: list[str], places: list[tuple[int, int]], doubtful: Counter[str]) -> list[str]:
+def _tags(
+    row: Row, column: str, words: list[str], places: list[tuple[int, int]] | None, doubtful: Counter[str]
+) -> list[str]:
     """Return the tags of a row; words that were cut out of a text have `places`, and may be tagged by its entities."""
     cell = row.values.get(column)
     tags = list_cell(cell) or []

@@ -58,6 +58,8 @@ class ClassificationTask(Task):
             targets, labels = self.targets("validation"), self.head.labels
             thresholds.check_threshold(task_args, targets, labels)
             self._few_negatives = thresholds.few_negatives_line(task_args.max_false_positive_rate, targets, labels)
+        if task_args.class_weight == "balanced" and (self.head.regression or self.head.several_labels):
+            raise InputError("the rows have no single class each", where="--class_weight", remedy="leave it out")
         if task_args.class_weight == "balanced" and tokenizer is not None:
             self.head.class_weights = self._balanced_weights()
 

@@ -129,12 +129,13 @@ class Task:
         if "validation" in parts:
             return parts
         task_args = self.task_args
+        in_memory = isinstance(task_args.dataset_name, Mapping)  # who passes rows in Python keeps his test rows
         percentages = {"validation": task_args.validation_split_percentage}
-        if self.splits_test and "test" not in parts:
+        if self.splits_test and "test" not in parts and not in_memory:
             percentages = {"test": task_args.test_split_percentage, **percentages}
 
         train = parts["train"]
-        where = (task_args.train_file or [self.source(task_args)])[0]
+        where = "train_dataset" if in_memory else (task_args.train_file or [self.source(task_args)])[0]
         split = split_rows(train, self.groups(train), percentages, task_args.split_seed, where, self.strata)
         return split | {part: rows for part, rows in parts.items() if part != "train"}
 
