@@ -29,9 +29,6 @@ def plan(name: str = "base", **changes) -> Plan:
     return Plan(model(name), **{**settings, **changes})
 
 
-# ---- parameters and FLOPs
-
-
 @pytest.mark.parametrize(("name", "parameters"), [("base", 110_106_428), ("large", 336_226_108)])
 def test_parameters_are_those_of_the_published_models(name, parameters):
     assert parameter_count(model(name)) == parameters
@@ -46,8 +43,6 @@ def test_flops_of_a_token(name, length, masked, expected):
     """6P of the encoder + 12·length·hidden·layers + the head on the masked tokens, all by hand."""
     assert training_flops(model(name), length, length**2, masked * length) / length == pytest.approx(expected, 1e-3)
 
-
-# ---- published figures: network, length, share of tokens in the head, device, number, sequences/s, our deviation
 
 PUBLISHED = [
     ("DeepSpeed, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 272, -0.14),
@@ -81,9 +76,6 @@ def test_published_flops():
     """DeepSpeed says 64 and 53 TFLOP/s of a V100 for its 272 and 52 sequences/s."""
     assert 272 * plan("large").flops(128 / REAL_TOKENS, 1) == pytest.approx(64e12, rel=0.03)
     assert 52 * plan("large").flops(512 / REAL_TOKENS, 1) == pytest.approx(53e12, rel=0.03)
-
-
-# ---- time
 
 
 def test_time_of_one_device_is_flops_over_rate():

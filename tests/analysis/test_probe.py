@@ -33,9 +33,6 @@ def model():
     return model
 
 
-# ---- grammar
-
-
 def test_masked_copies_of_words_in_pieces():
     continues = np.zeros(30, bool)
     continues[[11, 12]] = True
@@ -88,9 +85,6 @@ def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"sentence_good": "x"}\n')
     with pytest.raises(InputError, match=r"bad.jsonl:1"):
         read_minimal_pairs([str(tmp_path / "bad.jsonl")], 5)
-
-
-# ---- the recipe
 
 
 @pytest.fixture(scope="module")

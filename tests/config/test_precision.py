@@ -30,9 +30,6 @@ def on_a_cpu_with(monkeypatch, units):
     monkeypatch.setattr(precision, "cpu_units", lambda: units)
 
 
-# ---- the rule
-
-
 @pytest.mark.parametrize(
     ("units", "hidden_size", "bf16"),
     [
@@ -69,9 +66,6 @@ def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
     assert precision.choose_on_device(args, 128).bf16 is there
     args.device = torch.device("mps")
     assert not precision.choose_on_device(args, 768).bf16
-
-
-# ---- precision in the command
 
 
 @pytest.mark.parametrize(
@@ -120,9 +114,6 @@ def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
         task_args=ClassificationArguments("m", from_scratch=True), fingerprint=dict, tokenizer=tiny_tokenizer()
     )
     assert identity_of(task, args, SimpleNamespace(config=tiny_config()))["precision"] == name
-
-
-# ---- the benchmark
 
 
 def test_the_benchmark_measures_a_row(tmp_path, capsys):

@@ -65,9 +65,6 @@ def test_a_file_read_in_parts_of_any_size_holds_the_same_documents(text, size):
         assert all(len(piece.text) <= size for piece in pieces)
 
 
-# ---- whole files
-
-
 class Inputs(NamedTuple):
     """All inputs that decide the bytes of a corpus."""
 
@@ -153,9 +150,6 @@ def test_equal_fingerprints_are_equal_bytes(inputs, data):
             other = inputs._replace(**{field: value}).prepare(folder / field)
             assert other.fingerprint != fingerprint
             assert everything(folder / field) != first
-
-
-# ---- any bytes
 
 
 @pytest.mark.parametrize(

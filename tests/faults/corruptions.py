@@ -19,9 +19,6 @@ LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the uninter
 NEWEST, OLDER = LATE - EVERY, LATE - 2 * EVERY  # those of a run that was cut off
 
 
-# ---- ways to damage a file: (file, another checkpoint's file, rng)
-
-
 def cut_in_half(file: Path, other: Path, rng: random.Random) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
@@ -58,9 +55,6 @@ def append_junk(file: Path, other: Path, rng: random.Random) -> None:
 FILE_DAMAGE = (
     cut_in_half, flip_a_bit, swap_for_another_step, delete, make_a_folder, make_a_link, append_junk,
 )  # fmt: skip
-
-
-# ---- ways to damage a whole checkpoint: (folder, another checkpoint, rng)
 
 
 def add_a_file(folder: Path, other: Path, rng: random.Random) -> None:
@@ -101,9 +95,6 @@ def _edit(folder: Path, change: Callable) -> None:
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_text(json.dumps(manifest, indent=2) + "\n")
-
-
-# ---- cases
 
 
 def damages(bench: Bench) -> list[tuple[str, Callable[[Path, Path, random.Random], None]]]:

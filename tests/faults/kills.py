@@ -17,9 +17,6 @@ def saved_steps(run: Path) -> list[int]:
     return sorted(int(path.name.split("-")[1]) for path in run.glob("checkpoint-*"))
 
 
-# ---- every call of a save, of the rotation after it, and of the end of a run
-
-
 def enumerated(bench: Bench, limit: int | None = None) -> list[Case]:
     """Before and after each call from the beginning of a save to the end of the run, and in the middle of writes."""
     cases = []
@@ -66,9 +63,6 @@ def kill_at(k: int, action: str):
         return Outcome(1, fault, inside)
 
     return run_case
-
-
-# ---- at random
 
 
 def scattered(bench: Bench, kills: int, chain: int = 4) -> list[Case]:

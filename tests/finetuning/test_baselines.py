@@ -39,8 +39,6 @@ def made_head(*labels: str, **options) -> ClassificationHead:
     return ClassificationHead(None, {**kind, **options})
 
 
-# ---- texts
-
 LONG = LabelledTexts(
     ["w1  w2 w3", "w4", "w1 w2 w3 w4 w5 w6 w7 w8"], ["a", "b", "a"], pairs=["w5 w6", "w1 w2 w3 w4 w5", "w2 w3 w4"]
 )
@@ -65,9 +63,6 @@ def test_features_of_a_pair():
     cosines = [[first[0] @ second[0]], [0.0]]
     assert np.allclose(features, np.hstack([first, second, first * second, cosines]), rtol=0, atol=1e-12)
     assert cosines[0][0] > 0
-
-
-# ---- models
 
 
 @pytest.mark.parametrize("classes", [2, 3])

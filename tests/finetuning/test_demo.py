@@ -69,9 +69,6 @@ def leaves(value) -> list:
     return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
 
 
-# ---- pictures
-
-
 def test_the_picture_is_that_of_the_prediction(case):
     name, folder, texts, expected = case
     predictor = load_predictor(folder)
@@ -91,9 +88,6 @@ def test_the_picture_is_that_of_the_prediction(case):
         assert predict_and_draw(predictor, "w1", "w2", "w3")[0].startswith("not a context with two or more choices")
     if name == "words":
         assert predict_and_draw(predictor, WORDS)[0] == "Write [MASK] in place of a word."
-
-
-# ---- the command
 
 
 def test_without_gradio_one_line_says_how_to_install_it(tmp_path, monkeypatch, capsys):

@@ -26,9 +26,6 @@ SEVERAL = ("x", "y", "z")
 PARTS = ("train", "validation", "test")
 
 
-# ---- rows of each head: they are written into a folder; returned are the options of their files
-
-
 def labelled(label, pairs: bool = False):
     def write(folder: Path) -> dict[str, Path]:
         save_tiny_bert(folder / "bert")
@@ -62,9 +59,6 @@ def choices(folder: Path) -> dict[str, Path]:
     for part in PARTS:
         (folder / f"{part}.jsonl").write_text(swag_lines())
     return {part: folder / f"{part}.jsonl" for part in PARTS}
-
-
-# ---- metrics of the rows that `predict` writes
 
 
 def of_classes(rows, test_file) -> dict[str, float]:
@@ -129,8 +123,6 @@ def of_words(rows, test_file) -> dict[str, float]:
 def of_choices(rows, test_file) -> dict[str, float]:
     return {"accuracy": sklearn.accuracy_score([row["label"] for row in rows], [row["choice"] for row in rows])}
 
-
-# ---- the comparison
 
 SHORT = ["--max_seq_length", "16"]
 SQUAD = ["--max_seq_length", "32", "--doc_stride", "12"]

@@ -25,9 +25,6 @@ def rows_of(rng, counts):
     return LabelledTexts(distinct_texts(rng, len(labels)), labels, [("rows.csv", None)] * len(labels))
 
 
-# ---- one part
-
-
 @pytest.mark.parametrize("percentage", [1, 3, 4, 5, 10, 12.5, 15, 20, 30, 50])
 def test_the_share_of_each_class_is_held_out(percentage):
     strata = np.repeat([0, 1, 2], [2000, 600, 200])
@@ -68,9 +65,6 @@ def test_strata(rng):
     assert bins[0].tolist() == [0] * 20 + [1] * 20 + [2] * 20
     assert (bins[1][:150] == 0).all()  # equal numbers share a bin
     assert bins[2].tolist() == [0, 0]
-
-
-# ---- three parts and folds
 
 
 def three_parts(rows, validation, test, seed=0):
@@ -132,9 +126,6 @@ def test_too_few_rows_that_differ(rng):
     rows = LabelledTexts([*rows.texts, *copies], rows.labels + ["spam"] * 9)
     with pytest.raises(InputError, match="too few rows differ in their words to hold out 20 %"):
         three_parts(rows, 10, 20)
-
-
-# ---- in a run
 
 
 def test_training_rows_in_given_files_are_noted(tmp_path, caplog):

@@ -45,9 +45,6 @@ def features_of(tagger, sentences=SENTENCES, longest: int = 14):
     return word_features(tagger, tiny_tokenizer(), pieces, make_windows(pieces, longest))
 
 
-# ---- features
-
-
 def test_four_layers_of_a_smaller_model_are_refused():
     with pytest.raises(InputError, match="--feature_based concat_last_4: the model has 2 layers; choose"):
         hidden_state_numbers("concat_last_4", 2)
@@ -75,9 +72,6 @@ def test_a_word_in_several_windows_has_the_features_of_its_own():
     with torch.no_grad():
         states = model(torch.tensor([[2, *range(5 + first, 5 + last), 3]])).last_hidden_state[0]
     torch.testing.assert_close(found[6][0], states[6 - first + 1], atol=1e-6, rtol=0)
-
-
-# ---- network
 
 
 def test_forward_equals_the_sum_by_hand():
@@ -139,9 +133,6 @@ def test_the_stock_class_does_not_take_its_classifier(tmp_path, monkeypatch):
     tiny_tokenizer().save_pretrained(tmp_path)
     _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert set(loaded["missing_keys"]) == {"classifier.weight", "classifier.bias"}
-
-
-# ---- training
 
 
 def trainer_of(folder, **options):

@@ -32,9 +32,6 @@ def spans(windows: Windows) -> list[tuple[int, int]]:
     return list(zip(windows.start.tolist(), windows.end.tolist(), strict=True))
 
 
-# ---- tokenizing words
-
-
 def test_pieces_of_words():
     tokenizer = tiny_tokenizer()
     pieces = tokenize_words([["w1", "w2x0x1", "\x00"], [], ["w3"]], tokenizer)
@@ -49,9 +46,6 @@ def test_a_word_longer_than_the_window_keeps_its_first_pieces():
     kept = LETTER_TOKENIZER.convert_ids_to_tokens(pieces.ids)
     assert kept == ["a", "a", "##b", "##c", "b", "a", "##b", "##c"]
     assert pieces.starts.tolist() == [0, 1, 4, 5, 8]
-
-
-# ---- windows
 
 
 def test_the_example_of_the_docstring():
@@ -123,9 +117,6 @@ def test_no_words_at_all():
     windows = make_windows(pieces, 4)
     assert len(windows) == 0
     assert windows.position_of_word(pieces, TEMPLATE).tolist() == [-1, -1]
-
-
-# ---- the task
 
 
 def test_features_and_labels_literally(tmp_path):

@@ -22,9 +22,6 @@ from bert_hf.finetuning.trainer import FineTuner
 ROWS = 36  # not a multiple of the batch: the last step has a smaller accumulation group
 
 
-# ---- heads
-
-
 class RandomRows:
     """Random features of different lengths in place of rows; loss and network are those of the head."""
 
@@ -138,9 +135,6 @@ def collate(features: list[dict]) -> dict[str, torch.Tensor]:
     if isinstance(labels[0], list) and len(labels[0]) == len(features[0]["input_ids"]):
         labels = [padded(each, IGNORE_INDEX) for each in labels]
     return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": torch.tensor(labels)}
-
-
-# ---- a task and its trainers
 
 
 class RandomTask(Task):

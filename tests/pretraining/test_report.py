@@ -54,9 +54,6 @@ def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, p
     assert "inf" not in said
 
 
-# ---- the next command
-
-
 def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("body,id\n" + "Ein Satz hier. Noch einer.,x\n" * 4)
@@ -71,18 +68,12 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     assert (tokenizer.tokenizer_name, output.output_dir) == ("t", "runs/corpus")
 
 
-# ---- the command on the card
-
-
 @pytest.mark.parametrize(("launched", "launcher"), [(True, "accelerate launch"), (False, "python")])
 def test_the_card_s_command_is_the_one_that_was_given(monkeypatch, launched, launcher):
     monkeypatch.setattr(sys, "argv", ["a.py", "--seed", "1"])
     monkeypatch.setattr(command, "was_launched", lambda: launched)
     monkeypatch.delenv(command.COMMAND_VARIABLE, raising=False)
     assert command.command_line() == f"{launcher} a.py --seed 1"
-
-
-# ---- limits
 
 
 @pytest.mark.parametrize(
