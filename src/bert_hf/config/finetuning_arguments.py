@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bert_hf.config.arguments import READ_IN_LOWER_CASE, check_language
 from bert_hf.config.options import option
@@ -103,8 +103,9 @@ class TaskArguments:
     @property
     def validates_on_training_rows(self) -> bool:
         """Return True if training and validation use the same files or dataset; then nothing may be tuned on them."""
-        if isinstance(self.dataset_name, Mapping):  # in memory, by part
-            return self.dataset_name["train"] is self.dataset_name.get("validation")
+        rows: Any = self.dataset_name
+        if isinstance(rows, Mapping):  # in memory, by part
+            return rows["train"] is rows.get("validation")
         files = (self.train_file or [], self.validation_file or [])
         train, validation = (list(map(os.path.realpath, paths)) for paths in files)
         return bool(train) and train == validation
