@@ -34,7 +34,8 @@ def on_a_cpu_with(monkeypatch, units):
     ("units", "hidden_size", "bf16"),
     [
         ("none", 128, False), ("none", 256, False), ("none", 768, False), ("none", None, False),
-        ("avx512_bf16", 128, False), ("avx512_bf16", 255, False), ("avx512_bf16", 256, True),
+        ("avx512_bf16 of AMD", 128, False), ("avx512_bf16 of AMD", 255, False), ("avx512_bf16 of AMD", 256, True),
+        ("avx512_bf16 of Intel", 256, False), ("avx512_bf16 of Intel", 768, False),
         ("amx_bf16", 128, False), ("amx_bf16", 256, True), ("amx_bf16", 1024, True), ("amx_bf16", None, False),
     ],
 )  # fmt: skip
@@ -42,13 +43,30 @@ def test_the_rule(units, hidden_size, bf16):
     choice = choose_on_cpu(units, hidden_size)
     assert choice.bf16 is bf16
     assert ("no bf16 units" in choice.reason) == (units == "none")
-    assert units == "none" or f"hidden size {hidden_size or 'unknown'}; bf16 pays from 256 on" in choice.reason
+    assert ("fp32 is faster" in choice.reason) == (units == "avx512_bf16 of Intel")
+    assert "fp32" in choice.reason or units == "none" or f"size {hidden_size or 'unknown'}; bf16 pays" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512", "name", "units"),
+    [
+        (True, True, "CPU Intel(R) Xeon(R) Processor", "amx_bf16"),
+        (False, True, "CPU Intel(R) Xeon(R) Processor", "avx512_bf16 of Intel"),  # a virtual machine without AMX
+        (False, True, "CPU AMD EPYC 9R14", "avx512_bf16 of AMD"),
+        (False, False, "CPU AMD EPYC 7R13", "none"),
+    ],
+)
+def test_the_units_of_a_cpu(monkeypatch, amx, avx512, name, units):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(precision, "device_name", lambda device: name)
+    assert precision.cpu_units() == units
 
 
 @pytest.mark.parametrize(("hidden", "bf16"), [(128, False), (256, True)])
 def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
     """With bf16 for the tiny model as well, on a CPU with bf16 units, it was 1.6 times slower."""
-    on_a_cpu_with(monkeypatch, "avx512_bf16")
+    on_a_cpu_with(monkeypatch, "avx512_bf16 of AMD")
     args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", max_steps=1)
     assert args.bf16 is None
     model = BertForPreTraining(tiny_config(hidden_size=hidden, num_hidden_layers=1))

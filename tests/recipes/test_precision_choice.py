@@ -27,13 +27,13 @@ def pretrain(place, *words):
 
 def bf16_units(monkeypatch, units):
     monkeypatch.setattr(precision, "cpu_units", lambda: units)
-    monkeypatch.setitem(precision.FASTER_FROM, "avx512_bf16", 16)
+    monkeypatch.setitem(precision.FASTER_FROM, "avx512_bf16 of AMD", 16)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
 
 
 def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        bf16_units(patch, "avx512_bf16")
+        bf16_units(patch, "avx512_bf16 of AMD")
         with cut_off(PreTrainer):
             pretrain(place)
     said = capsys.readouterr().out

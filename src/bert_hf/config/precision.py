@@ -12,11 +12,12 @@ import torch
 from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
 
+from bert_hf.config.hardware import device_name
 from bert_hf.console import logger
 
 # Feature with which a CPU multiplies bf16 → smallest hidden size at which bf16 was measured to be faster than fp32;
 # below it, fp32 was faster (AVX512-BF16), or nothing was measured (AMX)
-FASTER_FROM = {"none": math.inf, "avx512_bf16": 256, "amx_bf16": 256}
+FASTER_FROM = {"none": math.inf, "avx512_bf16 of Intel": math.inf, "avx512_bf16 of AMD": 256, "amx_bf16": 256}
 
 
 class Choice(NamedTuple):
@@ -30,14 +31,16 @@ def cpu_units() -> str:
     """Return the feature with which this CPU multiplies bf16: a key of `FASTER_FROM`."""
     if torch.cpu._is_amx_tile_supported():
         return "amx_bf16"
-    return "avx512_bf16" if torch.cpu._is_avx512_bf16_supported() else "none"
+    if not torch.cpu._is_avx512_bf16_supported():
+        return "none"
+    return f"avx512_bf16 of {'AMD' if 'AMD' in device_name(torch.device('cpu')) else 'Intel'}"
 
 
 def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
     """Choose for a CPU by its feature (`cpu_units`); an unknown hidden size counts as small."""
     least = FASTER_FROM[units]
     if least == math.inf:
-        return Choice(False, "this CPU has no bf16 units")
+        return Choice(False, "this CPU has no bf16 units" if units == "none" else f"{units}: fp32 is faster")
 
     size = f"hidden size {'unknown' if hidden_size is None else hidden_size}"
     return Choice((hidden_size or 0) >= least, f"{units} and {size}; bf16 pays from {least} on")
