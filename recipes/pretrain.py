@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts=facts)
     named = tokenizer_args.tokenizer_name is not None and model_args.model_name_or_path is None
     report = PreTrainingReport(trainer, run, corpus_args, example_args, corpus, tokenizer_is_named=named)
-    report.print_start()
+    report.start()
     trained = trainer.train(resume_from_checkpoint=run.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate())
     return 0

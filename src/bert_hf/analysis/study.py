@@ -230,20 +230,23 @@ class Study:
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
             # The last value of an option counts: the user may replace the class names, not `_NO_SELECTION`
-            argv = [*self._class_names, *argv, *_NO_SELECTION]
+            argv = [*self._class_name_options, *argv, *_NO_SELECTION]
         for part, path in self.files(cell).items():
             argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path.replace("{fold}", str(cell.fold))]
         return [*argv, "--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
 
     @functools.cached_property
-    def _class_names(self) -> list[str]:
-        """Return `--class_names` for subsets: the whole fold decides which of two classes is rare and so positive."""
+    def _class_name_options(self) -> list[str]:
+        """Return `--class_names A B` for subsets, in which another class may be the rare, and so the positive, one.
+
+        The first fold decides for all cells, so that their F1 is that of one class.
+        """
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
         options = parse((ClassificationArguments, FineTuningArguments), words)
-        assert options is not None  # `--check` is no option of theirs
+        assert options is not None  # it is None only with `--check`, which these do not have
         names = ClassificationTask.label_names(options[0])
         return ["--class_names", *names] if len(names) == 2 else []
 
@@ -317,7 +320,7 @@ def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | 
 
 def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
     """Return the numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data."""
-    folder = study_args.folds_dir
+    folder = study_args.folds_dir  # needed for numbers of training rows, which are drawn from a fold's file
     if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)
 

@@ -16,7 +16,7 @@ COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command 
 
 
 def in_clone() -> bool:
-    """Return True where the working directory is a clone, with its Makefile and constraints.txt."""
+    """Return True where the working directory is this clone: printed commands may use `make`, constraints.txt."""
     return Path.cwd() == _ROOT and Path("Makefile").is_file()
 
 

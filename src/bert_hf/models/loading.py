@@ -125,9 +125,9 @@ def _reason(error: Exception) -> str:
     """Return the message of an error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, StrictDataclassError):
+    if isinstance(error, StrictDataclassError):  # the value that is wrong stands in its second line
         return " ".join(str(error).split())
-    return f"unknown value {error}" if isinstance(error, KeyError) else first_line(error)
+    return f"unknown value {error}" if isinstance(error, KeyError) else first_line(error)  # such as a hidden_act
 
 
 # ---- checking files

@@ -42,9 +42,9 @@ class PreTrainingReport(TrainerCallback):
     example_args: ExampleArguments
     corpus: Corpus  # to train on
     tokenizer_is_named: bool = False  # it is neither a checkpoint's nor trained on the text
-    baselines: dict = field(default_factory=dict)  # measured by `print_start`
+    baselines: dict = field(default_factory=dict)  # measured by `start`
 
-    def print_start(self) -> None:
+    def start(self) -> None:
         """Print banner and corpus report (rank 0), set `baselines`, listen to the trainer. Called by all ranks."""
         logger.info(self._banner())
         trainer: Any = self.trainer

@@ -15,7 +15,7 @@ _MAX_ENTRIES = 4  # that a message lists
 
 def weights_checksum(checkpoint: str) -> str:
     """Return the checksum of the initial weights; it tells two checkpoints at one path apart."""
-    files = weight_files(find_checkpoint(checkpoint, weights=False))
+    files = weight_files(find_checkpoint(checkpoint))
     return text_checksum(" ".join(map(file_checksum, files)))[:16]
 
 

@@ -171,9 +171,9 @@ class ResumableTrainer(Trainer):
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
 
     def _begin_training(self) -> None:
-        """Seed each rank and restore the state of the checkpoint; called by Trainer before the first step.
+        """Prepare what needs the wrapped model: engine, buckets of DDP, the checkpoint's state; and seed each rank.
 
-        Trainer seeds all ranks alike, so dropout would draw the same masks on each.
+        Called before the first step, after Trainer seeded all ranks alike: dropout would draw the same masks on each.
         """
         engine = engine_of(self.model_wrapped, self.args.world_size)
         if engine != "none":

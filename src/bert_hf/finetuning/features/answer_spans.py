@@ -65,20 +65,21 @@ def best_spans(
 def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
     """Return (B, L, M) whether the span i … i + m is predicted in this window; for `ranges` see `best_spans`.
 
-    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
-    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
-    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
-    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+    A span is predicted in the window where its margin is widest: where the smaller of the numbers of tokens to its
+    left and right is largest, a hundredth of the window's part of the passage added; of equal ones in the first. For
+    single tokens that is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py,
+    `_check_is_max_context`). That code applies it to the first token of a span, and loses spans that the window of
+    that token does not hold whole.
     """
     first = torch.arange(length, device=ranges.device)[:, None]  # (L, 1)
     last = first + torch.arange(max_answer_length, device=ranges.device)  # (L, M)
 
-    def context(begin: Tensor, end: Tensor) -> Tensor:
-        """Return a hundred times the context of each span in one window, -1 where it does not hold the span."""
+    def margin(begin: Tensor, end: Tensor) -> Tensor:
+        """Return the spans' margins in a window, times 100 to stay integers; -1 where it does not hold the span."""
         smaller = torch.minimum(first - begin, end - 1 - last)
         return (100 * smaller + end - begin).where(smaller >= 0, -1)
 
-    before, own, after = (context(*pair.unbind(1)) for pair in ranges[:, :, None, None].split(2, dim=1))
+    before, own, after = (margin(*pair.unbind(1)) for pair in ranges[:, :, None, None].split(2, dim=1))
     return (own > before) & (own >= after)
 
 

@@ -149,7 +149,7 @@ class ClassificationTask(Task):
 
     @classmethod
     def source(cls, task_args: Any) -> Any:
-        """Return where the rows come from, of a known task its folder or Hub id; check the options that say it."""
+        """Return it as `Task.source` does, or a known task's folder or Hub id; the parser lets through one of them."""
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):

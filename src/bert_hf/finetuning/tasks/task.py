@@ -255,7 +255,10 @@ class Task:
         return {"data": json_checksum(data)[:16], "labels": list(self.head.labels), **options}
 
     def identifying(self, part: str) -> Any:
-        """Return what distinguishes the rows of a part from others (JSON): by default their features."""
+        """Return JSON values that tell the rows of a part from other rows, for the run's identity.
+
+        By default their features; a task with rows of its own returns the rows, which no tokenizer changes.
+        """
         return self.encoded(part).features.to_dict()
 
     def usage(self, model: str) -> str:
