@@ -64,8 +64,8 @@ class FeatureExtractor:
     batch_size: int = 32
 
     def encode(self, texts: Iterable[Text]) -> list[Encoding]:
-        """Return the tokens of texts, special tokens included, cut at the longest length."""
-        backend: Any = self.tokenizer.backend_tokenizer  # of the tokenizers library
+        """Return the tokens of texts, special tokens included, cut to `max_seq_length`."""
+        backend: Any = self.tokenizer.backend_tokenizer  # gives offsets and types without making a batch of them
         backend.enable_truncation(self.max_seq_length, strategy="longest_first")
         backend.no_padding()  # that a tokenizer.json may ask for: it would count as text
         return backend.encode_batch([(text, pair) if pair else text for text, pair in texts])

@@ -1,4 +1,4 @@
-"""Inputs of a corpus: files, shards of Hub datasets, the documentation on this machine.
+"""Inputs of a corpus: files, shards of Hub datasets, the documentation on this machine; rows of datasets for tasks.
 
 A source is one input. It has a `name`, the same on every machine, a `checksum()` of its content, or of what identifies
 it, and `read()`, which yields its documents in order, as `Piece`s. Sources are sent to worker processes.
@@ -223,7 +223,7 @@ def hub_rows(
 
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
-    """Return the rows of a `datasets.Dataset`, or of a list of dictionaries by column."""
+    """Return the rows of a `datasets.Dataset`, with the names of classes for numbers, or of a list of dictionaries."""
     if isinstance(rows, Mapping):
         raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
     features = getattr(rows, "features", None)

@@ -467,7 +467,7 @@ def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def leave_out_empty(rows: LabelledTexts) -> LabelledTexts:
-    """Leave out labelled rows without a text, or without one of a pair; others stay, as each has a prediction."""
+    """Leave out rows without a text, or without one of a pair; without labels all stay, as each has a prediction."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:
