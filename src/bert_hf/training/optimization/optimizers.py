@@ -42,7 +42,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 @cache
 def _late_step(device: torch.device) -> Tensor:
-    """Return a step so late that fused AdamW corrects nothing; its adding 1 changes nothing (float32: 2³⁰ + 1 = 2³⁰)."""
+    """Return a step so late that fused AdamW corrects nothing; adding 1 changes nothing (float32: 2³⁰ + 1 = 2³⁰)."""
     return torch.full((), _CORRECTED, dtype=torch.float32, device=device)
 
 
