@@ -391,8 +391,9 @@ class ClassificationHead(Head):
         if self.regression:
             self.labels = ()
         self.threshold = getattr(config, "decision_threshold", None)
-        columns = (self.trained.get("text_column") or "text", self.trained.get("text_pair_column"))
-        self.text_columns = tuple(filter(None, columns))
+        if self.columns_read is None:  # rows that were read have columns of their own
+            columns = (self.trained.get("text_column") or "text", self.trained.get("text_pair_column"))
+            self.text_columns = tuple(filter(None, columns))
         self.whole_files = bool(self.trained.get("whole_files"))
         self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
         self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}
