@@ -42,8 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     rows = rows_of_files(predictor.head, evaluation_args.test_file or [], evaluation_args.encoding)
     metrics, table = predictor.evaluate(list(rows), further)
     print(table)
+    classes = predictor.head.labels if predictor.head.pipeline_tag == "text-classification" else ()
     for name, value in metrics.items():
-        title = metric_title(name, predictor.head.labels)
+        title = metric_title(name, classes)  # F1 of entities is of no class
         print(f"{title.ljust(28)}{value:12.4f}")
     metrics = {f"test_{name}": float(value) for name, value in metrics.items()}
     if evaluation_args.output_dir is not None:

@@ -60,6 +60,13 @@ def test_files_of_texts_and_of_words(tagger, tmp_path, name, content):
     assert [row["labels"] for row in rows] == [row["labels"] for row in expected]
 
 
+def test_entities_of_two_labels_are_not_called_those_of_a_class(tmp_path, capsys):
+    save_random(tmp_path / "model", "TokenClassification", id2label={0: "O", 1: "B-x"})
+    (tmp_path / "a.conll").write_text("w1 O\nw2 B-x\n\nw3 B-x\nw4 O\n")
+    assert recipe("evaluate")([str(tmp_path / "model"), "--test_file", str(tmp_path / "a.conll")]) == 0
+    assert "F1 of" not in capsys.readouterr().out
+
+
 def test_lists_in_cells_are_read_back(tagger, tmp_path):
     """Also those of a .csv file that `predict` wrote, whose `labels` are then those to compare with."""
     lines = [{"tokens": words} for words in SENTENCES]
