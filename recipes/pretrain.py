@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         evaluate_only(model, args, collator, evaluation)
         return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
-    run = start_run(args, identity, tokenizer_args, corpus_args, model_args)
+    run = start_run(args, identity, model_args, tokenizer_args, corpus_args)
     if run.finished:
         return 0
 

@@ -165,8 +165,11 @@ def test_another_run_s_folder_is_refused(place, pretrained, capsys, words, key):
     assert (pretrained.folder / "model.safetensors").read_bytes() == before
 
 
-def test_overwriting_removes_only_what_is_ours(place, pretrained):
+def test_overwriting_removes_only_what_is_ours(place, pretrained, capsys):
     shutil.copytree(pretrained.folder, place / "again")
+    inside = ["--seed", "7", "--overwrite_output_dir", "--model_name_or_path", str(place / "again")]
+    assert pretrain(place, *inside, output="again") == 2
+    assert capsys.readouterr().err.startswith("error: --model_name_or_path: ")
     (place / "again/notes.txt").write_text("mine")
     assert pretrain(place, "--seed", "7", "--max_steps", "2", "--overwrite_output_dir", output="again") == 0
     assert (place / "again/notes.txt").read_text() == "mine"
