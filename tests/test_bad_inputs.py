@@ -116,6 +116,8 @@ OPTIONS = {
     "fp16 on a CPU": ("pretrain", with_text("--fp16 true --bf16 false --use_cpu true"), "--fp16", {}),
     "an option that would drop rows": ("finetune_classification", with_rows("--dataloader_drop_last true"),
         "--dataloader_drop_last", {}),
+    "test rows only": ("finetune_classification", f"{TUNE} --do_train false --test_file good/rows.tsv",
+        "`bert-hf evaluate`", {}),
     "best weights without evaluation": ("finetune_classification",
         with_rows("--load_best_model_at_end true --eval_strategy no"), "eval", {}),
     "a value of the wrong type in YAML": ("pretrain", with_text("--config run.yaml"), "run.yaml",

@@ -153,7 +153,8 @@ class Task:
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
-            raise InputError("no training data", where="--train_file", remedy="give --train_file or --dataset_name")
+            remedy = "give --train_file or --dataset_name; `bert-hf evaluate` needs test rows only"
+            raise InputError("no training data", where="--train_file", remedy=remedy)
         return task_args.dataset_name
 
     def describe_head(self) -> str:
