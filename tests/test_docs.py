@@ -30,6 +30,7 @@ from bert_hf.training import command as command_module
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+CONFIGS = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "configs").glob("*/*.yaml"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "configs/README.md", "benchmarks/README.md", *PAGES]
 
 # Sizes in the examples, and those that the tests use instead
@@ -206,7 +207,9 @@ def options_of_scripts() -> frozenset[str]:
     return frozenset(names)
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in ("CONTRIBUTING.md", "SECURITY.md")])
+@pytest.mark.parametrize(
+    "name", [name for name in [*DOCUMENTS, *CONFIGS] if name not in ("CONTRIBUTING.md", "SECURITY.md")]
+)
 def test_options_exist(name):
     known = (
         options_of_scripts()
