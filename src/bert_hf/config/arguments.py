@@ -115,7 +115,7 @@ class TextArguments:
         check_language(self.language)
 
     def given(self, *names: str) -> list[str]:
-        """Return those of the named options that differ from their defaults, as `["--num_proc", "4"]`."""
+        """Return the named options that differ from their defaults, as `["--num_proc", "4"]`."""
         differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 

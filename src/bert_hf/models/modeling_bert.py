@@ -496,9 +496,8 @@ class BertForPreTraining(BertPreTrainedModel):
         # Encoder. `unpad` is called here and not in `_encode`: without a layout, a compiled graph ends in it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
-        hidden, pooled, hidden_states, attentions = self._encode(
-            input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
-        )
+        encoded = self._encode(input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others)
+        hidden, pooled, hidden_states, attentions = encoded
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:

@@ -1,6 +1,6 @@
 """Attention over the real tokens of a batch, without its padding: on a CPU in groups, on a GPU by a flash kernel.
 
-Shapes: those of unpadded_batch.py · A heads · D head size.
+Shapes: as in unpadded_batch.py · A heads · D head size.
 """
 
 from collections.abc import Iterator

@@ -100,7 +100,7 @@ def compression(path: str | Path) -> str | None:
 
 
 def named_kind(path: str | Path) -> str:
-    """Return the suffix of a file name in lower case, without that of a compression: `.txt` for `a.TXT.gz`."""
+    """Return the suffix of a file name in lower case, without a suffix of compression: `.txt` for `a.TXT.gz`."""
     name = Path(path)
     return (Path(name.stem) if name.suffix.lower() in _OPENERS else name).suffix.lower()
 

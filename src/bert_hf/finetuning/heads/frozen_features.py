@@ -35,7 +35,7 @@ _BATCH = 64  # windows that BERT reads at once
 
 
 def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
-    """Return which hidden states a value of --feature_based uses: 0 is the embeddings' output, n that of layer n."""
+    """Return which hidden states a value of --feature_based uses: 0 is the output of the embeddings, n of layer n."""
     if features.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
@@ -145,7 +145,7 @@ def word_features(
 class FrozenFeaturesHead(TokenClassificationHead):
     """A label for each word, by a BiLSTM on a frozen BERT; a feature is a whole sentence, of whatever length.
 
-    BERT itself reads windows, the same as those of `TokenClassificationHead`; its hidden states are computed once.
+    BERT itself reads windows, as in `TokenClassificationHead`; its hidden states are computed once.
     """
 
     name = "frozen_features"

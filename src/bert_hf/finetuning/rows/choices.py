@@ -1,4 +1,4 @@
-"""Reads rows of multiple choice: SWAG's columns, and those of other public data sets."""
+"""Reads rows of multiple choice: the columns of SWAG and of other public data sets."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -130,7 +130,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
     def _step_matrices(self, group: dict) -> None:
-        """Update the matrices of a group, those of one shape together."""
+        """Update the matrices of a group, all of one shape together."""
         by_shape = defaultdict(list)
         for weight in group["params"]:
             if weight.grad is not None:
