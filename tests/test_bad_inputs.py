@@ -112,6 +112,7 @@ OPTIONS = {
     "a length beyond the positions": ("pretrain", with_text("--max_seq_length 128"), "128", {}),
     "an unknown choice": ("pretrain", with_text("--lr_scheduler_type zigzag"), "zigzag", {}),
     "an unknown optimizer": ("pretrain", with_text("--optim adamm"), "adamm", {}),
+    "a tracker that is missing": ("pretrain", with_text("--report_to zigzag"), "'bert-hf[wandb]'", {}),
     "an unknown metric": ("pretrain", with_text("--metric_for_best_model mlm_los"), "mlm_los", {}),
     "fp16 on a CPU": ("pretrain", with_text("--fp16 true --bf16 false --use_cpu true"), "--fp16", {}),
     "an option that would drop rows": ("finetune_classification", with_rows("--dataloader_drop_last true"),

@@ -210,7 +210,9 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
 
     # Trackers, Hub
     for tracker in args.report_to or []:
-        check_known(tracker, get_available_reporting_integrations(), f"{tracker!r} is not installed", "--report_to")
+        if tracker not in get_available_reporting_integrations():
+            remedy = "pip install 'bert-hf[tensorboard]', 'bert-hf[trackio]' or 'bert-hf[wandb]'"
+            raise InputError(f"{tracker!r} is not installed", where="--report_to", remedy=remedy)
     if args.push_to_hub and get_token() is None:
         remedy = "set HF_TOKEN or run `hf auth login`"
         raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
