@@ -149,7 +149,7 @@ class Study:
     def check(self) -> int:
         """Check the folder, and by `--check` of the recipe a cell of each model on all rows; return its exit code."""
         if not (self.root / STUDY).is_file():
-            check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
+            check_no_foreign_files(self.root, STUDY)
         for model in self.models:
             cell = Cell(model, self.folds[0], None, self.seeds[0])
             if code := self._call(cell, sys.stdout if self.args.check else io.StringIO(), "--check", "true"):
@@ -238,10 +238,7 @@ class Study:
 
     @functools.cached_property
     def _class_name_options(self) -> list[str]:
-        """Return `--class_names A B` for subsets, in which another class may be the rare, and so the positive, one.
-
-        The first fold decides for all cells, so that their F1 is that of one class.
-        """
+        """Return `--class_names A B` by the first fold: in a subset another class may be rare, so positive."""
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))

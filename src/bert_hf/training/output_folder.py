@@ -28,14 +28,11 @@ def folder_of(args: TrainingArguments) -> Path:
     return Path(args.output_dir)
 
 
-def check_no_foreign_files(folder: Path, overwrite: bool, marker: str) -> None:
+def check_no_foreign_files(folder: Path, marker: str) -> None:
     """Raise an `InputError` unless a folder without `marker`, a file that each of our folders has, is new or empty."""
-    if _is_empty(folder):
-        return
-    problem = "the output folder contains files that bert_hf did not write"
-    if overwrite:
-        problem += f" (no {marker}), and --overwrite_output_dir removes only files that a run wrote"
-    raise InputError(problem, where=folder, remedy="give another --output_dir")
+    if not _is_empty(folder):
+        problem = f"the output folder contains files, and no {marker} that marks them as ours"
+        raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 
 def _is_empty(folder: Path) -> bool:
@@ -59,7 +56,7 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
 
     # After `_is_empty`: another process, which prepares another part of the corpus, may begin at the same moment
     if not (folder / ours[0]).is_file():
-        check_no_foreign_files(folder, overwrite, marker=ours[0])
+        check_no_foreign_files(folder, marker=ours[0])
     elif (folder / "config.json").is_file():  # a tokenizer's files are there as well
         raise InputError("the output folder contains a model", where=folder, remedy="give another --output_dir")
     elif overwrite:

@@ -190,8 +190,9 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     # Folders
     folder = folder_of(args)
     yield check_writable(str(folder))
-    if not (folder / RUN_RECORD).is_file():
-        check_no_foreign_files(folder, args.overwrite_output_dir, RUN_RECORD)
+    evaluated_before = not args.do_train and (folder / "eval_results.json").is_file()  # without leaving a record
+    if not (folder / RUN_RECORD).is_file() and not evaluated_before:
+        check_no_foreign_files(folder, RUN_RECORD)
     checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
         remedy = "give a folder checkpoint-N, or leave it out"
@@ -261,7 +262,7 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     """Lock the folder, and return the run with the checkpoint that it begins at. Called by rank 0 only."""
     folder = folder_of(args)
     if Run.read(folder) is None:
-        check_no_foreign_files(folder, args.overwrite_output_dir, RUN_RECORD)
+        check_no_foreign_files(folder, RUN_RECORD)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     remove_leftovers(folder)
@@ -335,7 +336,7 @@ def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
 
 
 def _verify_with_best(checkpoint: Path) -> None:
-    """Verify a checkpoint and, beside it, that of the best model until then."""
+    """Verify a checkpoint and, beside it, the one of the best model until then."""
     checkpoint_files.verify(checkpoint)
     if best := checkpoint_files.best_beside(checkpoint):
         checkpoint_files.verify(best)
