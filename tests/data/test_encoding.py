@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 
 from bert_hf.data.text import encoding
 from bert_hf.data.text.encoding import batch_text_pieces, skip_documents, split_sentences
@@ -65,6 +66,12 @@ def test_a_long_line_has_the_same_sentences(monkeypatch, language, space, senten
     else:
         assert len(parts) >= 3
         assert max(map(len, parts)) < encoding.LONG_LINE + 50
+
+
+def test_ids_above_the_number_of_tokens_and_an_unknown_token_of_another_name():
+    model = models.WordLevel({"<unk>": 1, "a": 70_000}, "<unk>")
+    encoded = encoding.encode_group((Piece("a\nb"),), Tokenizer(model), None)
+    assert (encoded.ids.tolist(), encoded.unknown) == ([70_000, 1], 1)
 
 
 def test_text_without_full_stops_is_cut_at_white_space():

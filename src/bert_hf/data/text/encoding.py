@@ -5,6 +5,7 @@ The module imports neither torch nor transformers, so that worker processes star
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -171,15 +172,23 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language:
     filled = lengths > 0
     piece_of_sentence = np.repeat(np.arange(len(group)), list(map(len, sentences)))
 
-    unknown_id = encoder.token_to_id("[UNK]")
-    id_type = np.uint16 if encoder.get_vocab_size() < 2**16 else np.int32
+    unknown_id, id_type = _unknown_id_and_type(encoder)
     return Encoded(
         ids=ids.astype(id_type),
         sentence_lengths=lengths[filled].astype(np.int32),
         sentences=np.bincount(piece_of_sentence[filled], minlength=len(group)),
         ends=np.array([piece.ends for piece in group]),
-        unknown=0 if unknown_id is None else int((ids == unknown_id).sum()),
+        unknown=int((ids == unknown_id).sum()),
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _unknown_id_and_type(tokenizer: Tokenizer) -> tuple[int | None, type]:
+    """Return the id of [UNK], whatever its name (None: there is none), and the type that holds all ids."""
+    model = json.loads(tokenizer.to_str())["model"]
+    ids = tokenizer.get_vocab()
+    unknown_id = model.get("unk_id", ids.get(model.get("unk_token")))  # the id of Unigram models, of others the token
+    return unknown_id, np.uint16 if max(ids.values()) + 1 < 2**16 else np.int32
 
 
 def skip_documents(pieces: Iterable, numbers: frozenset) -> Iterator:
