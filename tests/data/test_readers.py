@@ -74,6 +74,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ),
         ("a.txt", b"%PDF-1.7\n", "a.txt: a PDF, not text"),
         ("a.txt", "x".encode("utf-16"), "a.txt:1:1: byte 0xff is not UTF-8; convert the file: iconv -f utf-16"),
+        ("a.txt", "x".encode("utf-16-be"), "a.txt:1:1: byte 0x00 is not UTF-8; convert the file: iconv -f utf-16"),
         ("a.txt.gz", BROKEN_GZIP, "a.txt.gz:1: cannot be decompressed: Error -3"),
         ("a.parquet.gz", BROKEN_GZIP, "a.parquet.gz: not a Parquet file: Error -3"),
     ],

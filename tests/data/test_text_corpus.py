@@ -1,5 +1,6 @@
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.corpora import Texts
 
@@ -40,7 +41,7 @@ def test_a_corpus_in_memory_equals_the_prepared_one(texts, trained, tmp_path):
             assert np.array_equal(value, second[index][name]), name
 
 
-@pytest.mark.parametrize("kind", ["dataset", "streamed", "named column", "only strings", "texts", "rows"])
+@pytest.mark.parametrize("kind", ["dataset", "streamed", "named column", "only strings", "texts", "table", "rows"])
 def test_texts_of_every_kind(documents, kind):
     rows = {"text": documents, "url": ["u"] * len(documents)}
     given = {
@@ -48,7 +49,8 @@ def test_texts_of_every_kind(documents, kind):
         "streamed": (datasets.Dataset.from_dict(rows).to_iterable_dataset(), None),
         "named column": (datasets.Dataset.from_dict({"title": ["t"] * 20, "body": documents}), "body"),
         "only strings": (datasets.Dataset.from_dict({"body": documents, "id": range(20)}), None),
-        "texts": (iter(documents), None),
+        "texts": (iter([*documents, None]), None),
+        "table": (pd.DataFrame(rows), None),
         "rows": ([{"text": text} for text in [*documents, None]], None),
     }
     assert list(texts_of(*given[kind])) == documents
@@ -59,6 +61,7 @@ def test_texts_of_every_kind(documents, kind):
     [
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
         ([{"input_ids": [1]}], "dataset:1: text column not recognised"),
+        ([{"text": b"a b."}], "dataset:1: column 'text' holds bytes"),
         ([{"text": "a b."}, {"text": 7}], "dataset:2: column 'text' holds the number 7"),
         ([{"title": "a", "name": "b"}], "dataset:1: text column not recognised"),
         (["", " "], "contains no text"),

@@ -63,6 +63,8 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
     """Return the text of bytes that begin at a place of a file: in its line `line`, after `column` bytes."""
     try:
+        if line == 1 and column == 0 and raw[:2].count(0) == 1:  # UTF-16 without a mark, which could be read as UTF-8
+            raise UnicodeDecodeError("utf-8", raw, raw.index(0), 2, "")
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start]

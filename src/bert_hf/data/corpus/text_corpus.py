@@ -81,11 +81,9 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 
-    rows = iter(rows)
+    rows = iter(rows.to_dict("records") if hasattr(rows, "iterrows") else rows)  # of pandas
     first = next(rows, "")
     rows = itertools.chain([first], rows)
-    if isinstance(first, Mapping):
-        numbered = (Row(dict(row), "dataset", number) for number, row in enumerate(rows, start=1))
-        yield from row_texts(numbered, text_column)
-    else:
-        yield from rows
+    if not isinstance(first, Mapping):
+        rows, text_column = ({"text": text} for text in rows), "text"
+    yield from row_texts((Row(dict(row), "dataset", number) for number, row in enumerate(rows, start=1)), text_column)

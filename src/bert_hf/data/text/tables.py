@@ -134,8 +134,10 @@ def text_of(row: Row, column: str) -> str | None:
         return None
     if isinstance(value, dict):
         what = f"an object with {shorten_list(list(value))}"
+    elif isinstance(value, list):
+        what = f"a list of {len(value)}"
     else:
-        what = f"a list of {len(value)}" if isinstance(value, list) else f"the number {value}"
+        what = "bytes" if isinstance(value, bytes) else f"the number {value}"
     raise row.error(f"column {column!r} holds {what}, not text", "write the text as a string in a column of its own")
 
 
