@@ -70,6 +70,8 @@ TEXTS = {
     "a named pipe": ("pretrain", f"{PRETRAIN} --train_file a.txt", "a.txt", {"a.txt": PIPE}),
     "one document": ("pretrain", f"{PRETRAIN} --train_file a.txt", "a.txt", {"a.txt": "One sentence.\nTwo.\n"}),
     "a file trained on and held out": ("pretrain", with_text("--validation_file good/text.txt"), "text.txt", {}),
+    "a file of a folder trained on and held out": ("pretrain",
+        f"{PRETRAIN} --train_file good --validation_file good/text.txt", "text.txt", {}),
     "no text for a vocabulary": ("train_tokenizer", "--train_file a.txt", "a.txt", {"a.txt": "\n"}),
     "no text for a corpus": ("prepare", "--train_file a.txt --tokenizer_name good/vocab.txt", "a.txt", {}),
     "a shard out of range": ("prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --shard 3/3",

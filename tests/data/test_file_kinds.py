@@ -87,22 +87,26 @@ def test_folders_are_read_as_their_files(tmp_path):
     (tmp_path / "in/deep/a.txt").write_bytes(PLAIN)
     (tmp_path / "in/b.jsonl").write_bytes(LINES)
     (tmp_path / "in/.hidden").write_bytes(b"\xff")
-    assert texts_of(tmp_path / "in") == TEXTS * 2
+    (tmp_path / "in/.git").mkdir()
+    (tmp_path / "in/.git/a.txt").write_bytes(PLAIN)
+    assert texts_of(tmp_path / "in") == texts_of(tmp_path / "in/b.jsonl", tmp_path / "in") == TEXTS * 2
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="the folder contains no files"):
         texts_of(tmp_path / "none")
 
 
 def test_folders_of_save_to_disk_are_read(tmp_path):
-    one = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1]})
-    one.save_to_disk(str(tmp_path / "one"))
+    one = datasets.Dataset.from_dict({"text": [TEXTS[0], "Second\ntext."], "label": [0, 1]})
+    one.with_format("torch", columns=["label"]).save_to_disk(str(tmp_path / "one"))  # a format hides columns
     datasets.DatasetDict({"train": one, "test": one}).save_to_disk(str(tmp_path / "several"))
     datasets.DatasetDict({"test": one}).save_to_disk(str(tmp_path / "test"))
     for name in ("one", "several"):
         folder = str(tmp_path / name)
         [source] = text_sources(TextArguments(dataset_name=folder), None)
-        assert list(documents(source.read())) == TEXTS == texts_of(folder)
+        assert list(documents(source.read())) == one["text"] == texts_of(folder)
         assert source.checksum() == source.checksum()
+        assert texts_of(folder, join_lines=True) == TEXTS
+        assert text_sources(TextArguments(join_lines=True), [folder])[0].checksum() != source.checksum()
         assert [row.values for row in hub_rows(folder, None)["train"]] == list(one)
     with pytest.raises(InputError, match="no split 'train'; its splits: test"):
         text_sources(TextArguments(dataset_name=str(tmp_path / "test")), None)

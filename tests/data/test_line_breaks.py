@@ -54,16 +54,24 @@ def lines(kind: str) -> str:
         "verse": "\n".join(" ".join("o sea and ship and sky".split()[: rng.integers(2, 6)]) for _ in range(60)),
         "code": "\n".join(" " * int(rng.integers(0, 9)) + f"call({number}, {number})" for number in range(60)),
         "bases": "\n".join("".join(rng.choice(list("acgt"), 60)) for _ in range(60)),
+        "log": "\n".join(f"[12:{n % 60:02}:07] worker {n} sent the request in {n % 9} ms" for n in range(60)),
         "wrapped, but few lines": textwrap.fill(paragraphs()[0], 72),
     }[kind]
 
 
 @pytest.mark.parametrize("kind", [
     "a sentence per line", "a sentence per line without full stops", "a paragraph per line", "verse", "code", "bases",
-    "wrapped, but few lines",
+    "log", "wrapped, but few lines",
 ])  # fmt: skip
 def test_other_lines_are_kept(kind):
     assert wrap_width([lines(kind)]) is None
+
+
+def test_files_of_few_lines_are_judged_together(tmp_path, caplog):
+    for number, text in enumerate(paragraphs()):
+        (tmp_path / f"{number}.txt").write_text(textwrap.fill(text, 72))
+    text_sources(TextArguments(), [str(tmp_path)])
+    assert "! 0.txt, 1.txt, 2.txt and 7 more: lines of up to 72 characters break sentences: pass" in caplog.text
 
 
 def test_a_short_line_and_a_blank_line_end_a_paragraph():

@@ -6,7 +6,6 @@ A tokenizer and a corpus, which take time to make, are kept in `--cache_dir`.
 import contextlib
 import functools
 import heapq
-import itertools
 import os
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, expand_paths, log_misnamed
+from bert_hf.data.text.line_breaks import wrap_width
 from bert_hf.data.text.readers import Piece, first_pieces
 from bert_hf.data.text.sources import SmallFiles, Source, TextFile, group_small_files, hub_shards, is_saved_dataset
 from bert_hf.data.text.tokenization import (
@@ -47,43 +47,59 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
     """Return the sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
+    join = False if corpus_args.sentence_per_line else corpus_args.join_lines
+    options: dict[str, Any] = {"text_column": corpus_args.text_column, "join_lines": join}
     if files:
-        join = False if corpus_args.sentence_per_line else corpus_args.join_lines
-        text_files: list[TextFile] = []
-        saved_datasets: list[Source] = []
-        for path in expand_paths(files, folders=True):
-            if is_saved_dataset(path):
-                saved_datasets += hub_shards(path, None, corpus_args.text_column)
-            else:
-                text_files += [TextFile(file, corpus_args.text_column, join) for file in _files_of(path)]
+        paths = _files(files)
+        text_files = [TextFile(path, **options) for path in paths if not os.path.isdir(path)]
+        saved_datasets = [shard for path in filter(os.path.isdir, paths) for shard in hub_shards(path, **options)]
         log_misnamed(tuple(file.path for file in text_files))
-        _log_joined(tuple(text_files))
+        _check_beginnings((*text_files, *saved_datasets))
         return [*group_small_files(text_files), *saved_datasets]
     if corpus_args.dataset_name:
-        return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
+        return [*hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, **options)]
     return [Documentation()]
 
 
 @functools.cache
-def _log_joined(files: tuple[TextFile, ...]) -> None:
-    """Log the files whose lines are joined because they break sentences; once for the same files."""
-    unasked = [file for file in files if file.join_lines is None]
-    widths = {file.name: width for file in unasked if (width := file.width())}
+def _check_beginnings(sources: tuple[Any, ...]) -> None:
+    """Read the beginnings of some files and saved datasets, where an error ends the command; once for the same ones.
+
+    Log those whose lines break sentences: files that are joined, and others, which together have enough lines to tell.
+    """
+    unasked = [source for source in sources if source.join_lines is None]
+    widths = {file: width for file in unasked if isinstance(file, TextFile) and (width := file.width())}
+    others = dict.fromkeys(source for source in unasked if source not in widths)
+
+    def finding(sources: Iterable[Any], width: int) -> str:
+        names = shorten_list([source.name for source in sources])
+        return f"{names}: lines of up to {width} characters break sentences"
+
     if widths:
-        logger.info(
-            f"{shorten_list(list(widths))}: lines of up to {max(widths.values())} characters break sentences, and are "
-            "joined (--join_lines false keeps them)"
-        )
+        logger.info(f"{finding(widths, max(widths.values()))}, and are joined (--join_lines false keeps them)")
+    texts = []
+    for source in sources[:: max(1, len(sources) // _READ_FILES)]:
+        beginning = [piece.text for piece in first_pieces(source.read(), _HEAD)]
+        texts += beginning if source in others else []
+    if width := wrap_width(texts):
+        logger.info(f"! {finding(others, width)}: pass --join_lines true")
 
 
-def _files_of(path: str) -> list[str]:
-    """Return the file itself, or all files in a folder and below, except those whose names begin with a dot."""
-    if not os.path.isdir(path):
-        return [path]
-    files = [str(file) for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
-    if not files:
-        raise InputError("the folder contains no files", where=path, remedy="give files or globs")
-    return files
+def _files(patterns: list[str] | None) -> list[str]:
+    """Return the files of paths, globs and folders (and below), each once; a saved dataset stays a folder.
+
+    Left out are hidden files and folders, where tools keep copies (.git, .cache, .ipynb_checkpoints).
+    """
+    files = []
+    for path in expand_paths(patterns or [], folders=True):
+        inside = [path]
+        if os.path.isdir(path) and not is_saved_dataset(path):
+            below = [file for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
+            inside = [str(file) for file in below if "/." not in f"/{file.relative_to(path)}"]
+        if not inside:
+            raise InputError("the folder contains no files", where=path, remedy="give files or globs")
+        files += inside
+    return expand_paths(files, folders=True)
 
 
 def sentence_language(corpus_args: TextArguments) -> str | None:
@@ -172,9 +188,8 @@ def load_or_prepare_corpus(
     language = sentence_language(corpus_args)
     made_from = [FORMAT, tokenizer_checksum(tokenizer), language, list(map(_content_key, inputs))]
     with _cache_folder(corpus_args, "corpus", made_from) as cached:
-        if (cached / MANIFEST).is_file():
-            with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
-                return Corpus(cached)
+        with contextlib.suppress(InputError):  # not made yet, or old files were removed: the others are kept
+            return Corpus(cached)
         prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
         return Corpus(cached)
 
@@ -217,22 +232,15 @@ def _check_predictable(
 
 
 def check_text(text_args: TextArguments, files: list[str] | None) -> str:
-    """Check that every file exists, and read the beginnings of some as the run will; return a line for `--check`."""
+    """Check that every file exists, and the beginnings of some; return a line for `--check`."""
     if folder := prepared_folder(files):
         return f"text: the prepared corpus {folder}"
-
-    sources = text_sources(text_args, files)
-    of_sources = [source.files if isinstance(source, SmallFiles) else [source] for source in sources]
-    local_files = [file for file in itertools.chain.from_iterable(of_sources) if isinstance(file, TextFile)]
-    for file in local_files[:: max(1, len(local_files) // _READ_FILES)]:
-        for _ in first_pieces(file.read(), _HEAD):
-            pass  # an error ends the command
-    return f"text: {shorten_list([source.name for source in sources])}"
+    return f"text: {shorten_list([source.name for source in text_sources(text_args, files)])}"
 
 
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
     """Check the text of a pre-training run, and that it is not held out as well."""
-    check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
+    check_disjoint(train_file=_files(corpus_args.train_file), validation_file=_files(corpus_args.validation_file))
     if corpus_args.train_file or corpus_args.dataset_name or not corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:

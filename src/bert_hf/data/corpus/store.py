@@ -250,13 +250,12 @@ class Corpus:
         # For each shard: which documents of its file are trained on, and which are held out
         train_masks = dict(self.documents)
         held_out_masks = dict(self.documents)
-        first = 0  # `drawn` counts the documents of this corpus only: the shard's begin here
-        for shard in shards:
+        ends = np.cumsum([self._document_count(shard) for shard in shards])  # `drawn` counts documents of this corpus
+        for shard, drawn_here in zip(shards, np.split(drawn, ends[:-1]), strict=True):
             mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool))
             held_out_masks[shard] = mask.copy()
-            held_out_masks[shard][mask] = drawn[first : first + int(mask.sum())]
+            held_out_masks[shard][mask] = drawn_here
             train_masks[shard] = mask & ~held_out_masks[shard]
-            first += int(mask.sum())
 
         train = self._part(self.shards, train_masks)
         held_out = self._part(list(shards), held_out_masks)

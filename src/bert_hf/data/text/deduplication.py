@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import itertools
 import operator
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ import numpy as np
 
 from bert_hf.console import progress
 from bert_hf.data.corpus.worker_pool import map_ahead
-from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.sources import Source
 
 # Scripts that put no space between words (Thai … Tibetan, Burmese, Khmer; kana, Han): each character is a word.
@@ -26,16 +24,13 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[i
     """
     computed = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     per_input = list(progress(computed, "comparing documents", "inputs", len(inputs)))
-    bounds = offsets_of([len(digests) for digests in per_input])
     digests = np.concatenate([np.zeros(0, np.uint64), *per_input])  # the empty array: there may be no input
 
     # All but the first of equal digests, empty documents (0) aside; numbered from 0 in each input
     filled = digests != 0
     is_duplicate = filled & (first_of_equal(digests) != np.arange(len(digests)))
-    duplicates = {}
-    for index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
-        if is_duplicate[begin:end].any():
-            duplicates[index] = frozenset(np.flatnonzero(is_duplicate[begin:end]).tolist())
+    parts = enumerate(np.split(is_duplicate, np.cumsum(list(map(len, per_input)))))
+    duplicates = {index: frozenset(np.flatnonzero(part).tolist()) for index, part in parts if part.any()}
     return duplicates, int(filled.sum())
 
 

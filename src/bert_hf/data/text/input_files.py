@@ -57,17 +57,13 @@ _REMEDY = "check the path (globs need quotes)"
 
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
     """Return the files (and `folders`) that paths and globs name, each once, in the order given, a glob's sorted."""
-    files = []
+    by_real_path = {}  # a file that was held out under one name must not be trained on under another
     for pattern in patterns:
         matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)
         if not matches:
             raise InputError("no such file", where=pattern, remedy=_REMEDY)
-        files += matches
-
-    # A file that was held out under one name must not be trained on under another
-    by_real_path = {}
-    for path in files:
-        by_real_path.setdefault(os.path.realpath(path), path)
+        for path in matches:
+            by_real_path.setdefault(os.path.realpath(path), path)
     return list(by_real_path.values())
 
 
@@ -107,10 +103,8 @@ def named_kind(path: str | Path) -> str:
 
 def kind_of(path: str | Path) -> str:
     """Return the kind of a file as a suffix: by its first kilobytes where they tell it, else by its name."""
-    named = named_kind(path)
-    if not os.path.isfile(path):
-        return named
-    return _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[1] or named
+    kind = _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[1] if os.path.isfile(path) else None
+    return kind or named_kind(path)
 
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked

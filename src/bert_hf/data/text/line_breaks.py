@@ -23,7 +23,9 @@ def wrap_width(texts: Iterable[str]) -> int | None:
     full = sum(len(line) > _FULL * width for line in lines) / len(lines)
     inside_sentence = sum(not line.endswith(_ENDS) for line in lines) / len(lines)
     mean_words = sum(len(line.split()) for line in lines) / len(lines)
-    return width if width in _WIDTHS and full > 0.8 and inside_sentence > 0.5 and mean_words > 3 else None
+    begin_with_letter = sum(line.lstrip()[0].isalpha() for line in lines) / len(lines)  # those of logs do not
+    is_prose = inside_sentence > 0.5 and mean_words > 3 and begin_with_letter > 0.5
+    return width if width in _WIDTHS and full > 0.8 and is_prose else None
 
 
 def join_lines(text: str, width: int) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
@@ -134,6 +134,7 @@ class HubShard:
     index: int
     shards: int
     text_column: str | None = None
+    join_lines: bool | None = None  # all lines of a paragraph; None: lines stay
 
     @property
     def name(self) -> str:
@@ -146,11 +147,11 @@ class HubShard:
         import huggingface_hub
 
         if is_saved_dataset(self.dataset):
-            files = sorted(Path(self.dataset).rglob("*.arrow"))
-            return text_checksum(" ".join([self.name, *map(file_checksum, files)]))
-        with _hub_errors(self.dataset):
-            revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
-        return text_checksum(f"{self.name} {revision}")
+            content = list(map(file_checksum, sorted(Path(self.dataset).rglob("*.arrow"))))
+        else:
+            with _hub_errors(self.dataset):
+                content = [str(huggingface_hub.HfApi().dataset_info(self.dataset).sha)]
+        return text_checksum(" ".join([self.name, *content, *["joined"] * bool(self.join_lines)]))
 
     def read(self) -> Iterator[Piece]:
         """Yield its rows; each is a document."""
@@ -159,7 +160,7 @@ class HubShard:
             rows = (Row(row, self.dataset) for row in shard)
             for text in row_texts(rows, self.text_column):
                 if text:
-                    yield from cut_pieces(text)
+                    yield from cut_pieces(join_lines(text, 0) if self.join_lines else text)
 
 
 Source = TextFile | SmallFiles | HubShard | Documentation
@@ -182,12 +183,11 @@ def is_saved_dataset(folder: str) -> bool:
 
 
 def _load_saved(folder: str) -> dict[str, Any]:
-    """Return the splits of a folder that `save_to_disk` wrote; a `Dataset` is the split `train`."""
+    """Return the splits of a folder that `save_to_disk` wrote, unformatted; a `Dataset` is the split `train`."""
     import datasets
 
-    loaded = datasets.load_from_disk(folder)
-    splits: Any = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
-    return dict(splits)
+    loaded: Any = datasets.load_from_disk(folder).with_format(None)
+    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
 def _load_streaming(dataset: str, config: str | None) -> Any:
@@ -212,8 +212,7 @@ def hub_rows(
     name = dataset if isinstance(dataset, str) else "dataset"
     if isinstance(dataset, str):
         with _hub_errors(dataset):
-            saved = is_saved_dataset(dataset)
-            loaded = _load_saved(dataset) if saved else cast(Any, datasets.load_dataset(dataset, config))
+            loaded = _load_saved(dataset) if is_saved_dataset(dataset) else datasets.load_dataset(dataset, config)
     if "train" not in loaded or not len(loaded["train"]):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
@@ -231,8 +230,8 @@ def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
     return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]
 
 
-def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
-    """Return the shards of a Hub dataset's `train` split."""
+def hub_shards(dataset: str, config: str | None = None, **options: Any) -> list[HubShard]:
+    """Return the shards of a Hub dataset's `train` split, with `options` of `HubShard`."""
     with _hub_errors(dataset):
         count = _load_streaming(dataset, config).num_shards
-    return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
+    return [HubShard(dataset, config, index, count, **options) for index in range(count)]

@@ -63,11 +63,8 @@ def train_tokenizer(
         strips, reason = choose_accents(characters)
         strip_accents = None if strips else False  # None is recorded where they are stripped, as in the 2018 code
         logger.info(reason)
-    options: dict[str, Any] = {
-        "do_lower_case": do_lower_case,
-        "strip_accents": strip_accents,
-        "tokenize_chinese_chars": tokenize_chinese_chars,
-    }
+    options: dict[str, Any] = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
+    options["tokenize_chinese_chars"] = tokenize_chinese_chars
 
     rust = backend(BertTokenizer(**options))
     alphabet = _choose_alphabet(characters, rust.normalizer, vocab_size)

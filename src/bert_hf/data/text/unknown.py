@@ -9,8 +9,6 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.text.encoding import split_sentences
 from bert_hf.data.text.tokenization import backend
 
-_BATCH = 1000  # sentences encoded at a time
-
 
 class Unknown(enum.Enum):
     """Why a word becomes [UNK]."""
@@ -25,22 +23,19 @@ def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase)
     rust = backend(tokenizer)
     longest_word = getattr(rust.model, "max_input_chars_per_word", 100)
     lost: Counter[Unknown] = Counter()
+    unknown = tokenizer.unk_token_id
 
-    def is_known(word: str) -> bool:
-        return tokenizer.unk_token_id not in rust.encode(word, add_special_tokens=False).ids
-
-    sentences = [sentence for text in texts for sentence in split_sentences(text, None)]
-    for first in range(0, len(sentences), _BATCH):
-        batch = sentences[first : first + _BATCH]
-        for sentence, encoding in zip(batch, rust.encode_batch(batch, add_special_tokens=False), strict=True):
+    for text in texts:
+        sentences = split_sentences(text, None)
+        for sentence, encoding in zip(sentences, rust.encode_batch(sentences, add_special_tokens=False), strict=True):
             for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
-                if token_id != tokenizer.unk_token_id:
+                if token_id != unknown:
                     continue
 
                 word = sentence[begin:end]
                 if len(word) > longest_word:
                     cause = Unknown.LONG
-                elif word != word.lower() and is_known(word.lower()):
+                elif word != word.lower() and unknown not in rust.encode(word.lower(), add_special_tokens=False).ids:
                     cause = Unknown.CASE
                 else:
                     cause = Unknown.OTHERS
