@@ -4,6 +4,7 @@ The logger writes plain lines to standard output, information only on rank 0 and
 `transformers.utils.logging.get_logger("bert_hf")` is the same logger; `setLevel(logging.WARNING)` makes it quiet.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -40,6 +41,7 @@ if not logger.handlers:
     # Evaluated per line, because some launchers set RANK after import
     logger.addFilter(lambda record: record.levelno >= logging.WARNING or os.environ.get("RANK", "0") == "0")
     logger.setLevel(logging.INFO)
+log_once = functools.cache(logger.info)  # a command may read the same file twice, to check it and to run
 
 
 def progress(items: Iterable[T], description: str, unit: str, total: int | None = None) -> Iterable[T]:

@@ -86,9 +86,8 @@ def test_folders_are_read_as_their_files(tmp_path):
     (tmp_path / "in/deep").mkdir(parents=True)
     (tmp_path / "in/deep/a.txt").write_bytes(PLAIN)
     (tmp_path / "in/b.jsonl").write_bytes(LINES)
-    (tmp_path / "in/.hidden").write_bytes(b"\xff")
-    (tmp_path / "in/.git").mkdir()
-    (tmp_path / "in/.git/a.txt").write_bytes(PLAIN)
+    (tmp_path / "in/.hidden").mkdir()
+    (tmp_path / "in/.hidden/a.txt").write_bytes(PLAIN)
     assert texts_of(tmp_path / "in") == texts_of(tmp_path / "in/b.jsonl", tmp_path / "in") == TEXTS * 2
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="the folder contains no files"):

@@ -47,11 +47,12 @@ def test_plain_text_and_json_lines_compressed_or_not(tmp_path, suffix):
     assert list(read_documents([str(tmp_path / f"b.jsonl{suffix}")])) == ["row 0", "row 1", "row 2"]
 
 
-def test_parquet_and_globs(tmp_path):
+def test_parquet_and_globs(tmp_path, caplog):
     for name in "ba":
-        pq.write_table(pa.table({"id": [1, 2], "body": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
+        pq.write_table(pa.table({"re": ["a b", ""], "body": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
     assert list(read_documents([str(tmp_path / "*.parquet")])) == ["a1", "a2", "b1", "b2"]
-    with pytest.raises(InputError, match="no column 'text'; pass --text_column, one of: id, body"):
+    assert "the text is in column 'body', not in re (--text_column names another)" in caplog.text
+    with pytest.raises(InputError, match="no column 'text'; pass --text_column, one of: re, body"):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
 
 

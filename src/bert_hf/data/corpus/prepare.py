@@ -79,7 +79,8 @@ def _shard_settings(
     inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
 ) -> dict:
     """Return the settings that determine a shard's bytes, besides its text."""
-    column = getattr(inputs[0], "text_column", None) if inputs else None
+    first = getattr(inputs[0], "files", inputs)[0] if inputs else None  # of small files that share shards, a file
+    column = getattr(first, "text_column", None)
     return {
         "format": FORMAT,
         "tokenizer": tokenizer_checksum(tokenizer),

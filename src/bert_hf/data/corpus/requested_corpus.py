@@ -94,7 +94,7 @@ def _files(patterns: list[str] | None) -> list[str]:
     for path in expand_paths(patterns or [], folders=True):
         inside = [path]
         if os.path.isdir(path) and not is_saved_dataset(path):
-            below = [file for file in sorted(Path(path).rglob("[!.]*")) if file.is_file()]
+            below = [file for file in sorted(Path(path).rglob("*")) if file.is_file()]
             inside = [str(file) for file in below if "/." not in f"/{file.relative_to(path)}"]
         if not inside:
             raise InputError("the folder contains no files", where=path, remedy="give files or globs")

@@ -20,8 +20,8 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
         yield from starmap(function, arguments)
         return
 
-    # Idle processes end after a minute; in each of them the tokenizer uses one thread
-    pool = get_reusable_executor(num_proc, timeout=60, env={"TOKENIZERS_PARALLELISM": "false"})
+    # Idle processes end after a minute; in each of them the tokenizer uses one thread, and the logger is silent
+    pool = get_reusable_executor(num_proc, timeout=60, env={"TOKENIZERS_PARALLELISM": "false", "RANK": "1"})
     pending = deque()
     try:
         for argument in arguments:

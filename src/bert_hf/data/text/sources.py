@@ -83,11 +83,6 @@ class SmallFiles:
         """Return the names of the first and the last file, and the number of files."""
         return f"{self.files[0].name} … {self.files[-1].name} ({len(self.files):,} files)"
 
-    @property
-    def text_column(self) -> str | None:
-        """Return the column of the text in each file."""
-        return self.files[0].text_column
-
     def checksum(self) -> str:
         """Return the SHA-256 of the names and checksums of the files."""
         return text_checksum("\n".join(f"{file.name} {file.checksum()}" for file in self.files))
@@ -157,8 +152,7 @@ class HubShard:
         """Yield its rows; each is a document."""
         with _hub_errors(self.dataset):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
-            rows = (Row(row, self.dataset) for row in shard)
-            for text in row_texts(rows, self.text_column):
+            for text in row_texts((Row(row, self.dataset) for row in shard), self.text_column):
                 if text:
                     yield from cut_pieces(join_lines(text, 0) if self.join_lines else text)
 

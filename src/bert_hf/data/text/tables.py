@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import join_surrogates, parse_json
-from bert_hf.console import logger, shorten_list
+from bert_hf.console import log_once, logger, shorten_list
 from bert_hf.data.text.input_files import DAMAGED, LABEL_NAMES, MAILS, TEXT_NAMES, compression, kind_of, open_bytes
 from bert_hf.data.text.readers import KINDS, PIECE, read_documents, read_lines
 from bert_hf.errors import InputError, did_you_mean
@@ -104,7 +104,7 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
         for _, first in itertools.islice(_parquet_rows(path), 1):  # none in an empty file
-            text_column = text_column or choose_column(Row(first, path, 1))
+            text_column = text_column or _column_of_text(Row(first, path, 1))
             text_of(Row(first, path, 1), text_column)  # an error names all columns
             rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
             yield from row_texts(rows, text_column)
@@ -117,9 +117,18 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
 def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
     """Yield the text of each row, except null; without a `text_column`, `choose_column` decides by the first row."""
     for row in rows:
-        text_column = text_column or choose_column(row, only_strings)
+        text_column = text_column or _column_of_text(row, only_strings)
         if (text := text_of(row, text_column)) is not None:
             yield text
+
+
+def _column_of_text(row: Row, only_strings: bool = True) -> str:
+    """Return `choose_column`, and log it where other columns have text, too, and none is called `text`."""
+    column = choose_column(row, only_strings)
+    others = [name for name, value in row.values.items() if name != column and isinstance(value, str) and " " in value]
+    if column != TEXT_NAMES[0] and others:
+        log_once(f"the text is in column {column!r}, not in {shorten_list(others)} (--text_column names another)")
+    return column
 
 
 def text_of(row: Row, column: str) -> str | None:

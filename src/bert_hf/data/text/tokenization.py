@@ -1,6 +1,5 @@
 """Trains, saves, loads and checks WordPiece tokenizers."""
 
-import functools
 import itertools
 import json
 import os
@@ -19,7 +18,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import json_checksum, read_input_text
-from bert_hf.console import logger, progress
+from bert_hf.console import log_once, logger, progress
 from bert_hf.data.text.writing_systems import choose_accents
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json
@@ -230,7 +229,7 @@ def _normalization_by_vocabulary(
     lower = chosen["do_lower_case"] if chosen["do_lower_case"] is not None else not cased
     if cased:
         reading = "lower-cased, so that they cannot occur" if lower else "read as cased"
-        _log_once(f"tokenizer {where}: {capitals:,} of {len(words):,} pieces have capitals; text is {reading}")
+        log_once(f"tokenizer {where}: {capitals:,} of {len(words):,} pieces have capitals; text is {reading}")
 
     strip = chosen["strip_accents"]
     if strip is None and lower:
@@ -238,14 +237,8 @@ def _normalization_by_vocabulary(
         accents = sum(word != stripped.normalize_str(word) for word in words)
         if accents > _NEGLIGIBLE * len(words):
             strip = False
-            _log_once(f"tokenizer {where}: {accents:,} of {len(words):,} pieces have accents; text keeps them")
+            log_once(f"tokenizer {where}: {accents:,} of {len(words):,} pieces have accents; text keeps them")
     return {"do_lower_case": lower, "strip_accents": strip}  # None: accents of lower-cased text are stripped
-
-
-@functools.cache
-def _log_once(line: str) -> None:
-    """Log a line unless this process has logged it: a command may load a tokenizer twice, to check and to run."""
-    logger.info(line)
 
 
 def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, model: str | Path) -> None:
