@@ -45,6 +45,7 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ("", ["--max_steps", "x"], "command line: argument --max_steps"),
         ("", ["--mlm_probability", "1.5"], "--mlm_probability: 1.5 is out of range; must be in (0, 1)"),
         ("mlm_probability: nan\n", [], "--mlm_probability: nan is out of range"),
+        ("", ["--seed", "-1"], "--seed: -1 is out of range"),
         ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
         ("", ["--long_seq_fraction", "0.2"], "--long_seq_fraction: no effect without --long_seq_length"),
         ("", ["--max_hours", "1", "--max_steps", "9"], "--max_hours: no effect with --max_steps"),
@@ -65,14 +66,14 @@ def test_the_text_of_a_value_is_taken_as_it_is_written(tmp_path):
     text = (
         "validation_file: [32:0.2, 64:0.5]\nlanguage: no\nmax_steps: 010\nrun_name: 1.10\noutput_dir: 2026-01-01\n"
         "nsp: No\nsave_strategy: no\nseed: ~\nfast_path: no\ndataset_source: '0x10'\n"
-        "lr_scheduler_kwargs: {power: 2.0}\n"
+        "lr_scheduler_kwargs: {power: 2.0, lr_end: 1e-6}\n"
     )
     corpus, shape, args = parse(CLASSES, ["--config", write(tmp_path, text), "--use_cpu", "--bf16", "false"])
     assert corpus.validation_file == ["32:0.2", "64:0.5"]
     assert (corpus.language, corpus.dataset_source, shape.nsp, args.max_steps) == ("no", "0x10", False, 10)
     assert (args.run_name, args.output_dir, args.seed, args.fast_path) == ("1.10", "2026-01-01", 42, False)
     assert args.save_strategy == "no"
-    assert args.lr_scheduler_kwargs == {"power": 2.0}
+    assert args.lr_scheduler_kwargs == {"power": 2.0, "lr_end": 1e-6}
     with pytest.raises(InputError, match=r"run\.yaml:1: argument --nsp: Truthy value expected: got on but expected"):
         parse(CLASSES, ["--config", write(tmp_path, "nsp: on\n")])
 

@@ -187,6 +187,14 @@ def _read_yaml(parser: _Parser, path: Path, named: Collection[str]) -> argparse.
     return values
 
 
+class _Loader(yaml.SafeLoader):
+    """Also takes 1e-5 for a number, which YAML 1.1 reads as a string."""
+
+
+_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
 def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
     """Yield (name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
 
@@ -195,7 +203,7 @@ def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
     """
     text = read_input_text(path, "give --config the path of a YAML file")
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or "invalid character"

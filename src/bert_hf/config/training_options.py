@@ -36,7 +36,7 @@ class RunOptions:
     bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster.")
     torch_compile: bool = option(False, "Compile the model with `torch.compile`.")
     ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.", common=False)
-    seed: int = option(42, "Random seed of new weights, order, masks and dropout.")
+    seed: int = option(42, "Random seed of new weights, order, masks and dropout.", range="[0, 4294967295]")
 
     # What is done
     do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.", common=False)
