@@ -250,6 +250,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
     monkeypatch.setattr(step_budget._StepTimer, "seconds_per_step", pace)
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)  # and not since pytest was started
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
+    words += ["--lr_scheduler_type", "warmup_stable_decay", "--lr_scheduler_kwargs", '{"num_decay_steps": 5}']
     assert pretrain(place, *words, output="hours") == 0
     said = capsys.readouterr().out
     assert len(paces) == 2  # both sequence lengths were tried

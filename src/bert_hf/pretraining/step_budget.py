@@ -140,7 +140,8 @@ def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArgu
     trial.output_dir = folder
     trial.max_steps = 60  # `_StepTimer` may end it earlier
     trial.max_hours = None
-    trial.warmup_steps = 0
+    trial.lr_scheduler_type = "constant"  # the run's may need more steps
+    trial.lr_scheduler_kwargs = None
     trial.save_minutes = 0
     trial.eval_on_start = trial.load_best_model_at_end = trial.push_to_hub = False
     trial.save_strategy = trial.eval_strategy = trial.logging_strategy = IntervalStrategy.NO
