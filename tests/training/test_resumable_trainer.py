@@ -344,9 +344,9 @@ def test_a_checkpoint_of_an_incompatible_layout_is_refused(tmp_path, tokenizer, 
 
 def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=6)
-    trainer.train()
+    loss = trainer.train().training_loss
     tokens = trainer._throughput.whole_run["tokens"]
-    trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3")
+    assert trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3").training_loss == loss
     trainer._time_limit.hours_before = 7.0  # as a checkpoint may hold it
     seen = []
     collator = trainer.data_collator

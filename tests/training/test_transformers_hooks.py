@@ -58,6 +58,7 @@ ATTRIBUTES = (
     "_globalstep_last_logged",
     "_total_loss_scalar",
     "_tr_loss",
+    "_trial",
 )
 
 

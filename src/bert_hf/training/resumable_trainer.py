@@ -208,7 +208,8 @@ class ResumableTrainer(Trainer):
         self._finite.settle()
         self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds this rank's only
         with replaced_attributes(self.args, save_total_limit=None):
-            return super()._finalize_training(trial, num_train_samples, start_time)
+            output = super()._finalize_training(trial, num_train_samples, start_time)
+        return output._replace(training_loss=output.metrics["train_loss"])  # of the whole run, see `log`
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
@@ -296,7 +297,7 @@ class ResumableTrainer(Trainer):
             return
 
         saves_last_step = getattr(self.args, "save_minutes", 0) and step >= max_steps
-        if (shutdown or save or saves_last_step) and not self._is_saved():
+        if (shutdown or save or saves_last_step) and self._saved_step != step:
             self.control.should_save = True
         finish_step()
 
@@ -314,12 +315,9 @@ class ResumableTrainer(Trainer):
 
     def _save_and_end(self, trial) -> NoReturn:
         """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
-        if not self._is_saved():
+        if self._saved_step != self.state.global_step:
             self._save_checkpoint(self.model_wrapped, trial)
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
-
-    def _is_saved(self) -> bool:
-        return self._saved_step == self.state.global_step
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log; `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
@@ -428,7 +426,8 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
-        best = self._checkpoints.verify_once(Path(self.state.best_model_checkpoint or "").name)
+        best = Path(self._get_output_dir(self._trial)) / Path(self.state.best_model_checkpoint or "").name
+        self._checkpoints.verify_once(best)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:

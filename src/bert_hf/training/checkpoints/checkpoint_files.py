@@ -211,13 +211,12 @@ class RunCheckpoints:
         self._verified.add(chosen.name)
         return str(chosen)
 
-    def verify_once(self, name: str) -> Path:
-        """Return a checkpoint; its files are compared with the manifest, unless this process has done so before."""
-        if name not in self._verified:
+    def verify_once(self, checkpoint: Path) -> None:
+        """Compare a checkpoint's files with its manifest, unless this process has done so before."""
+        if checkpoint.name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
-                wait_for_files(self.folder / name, [MANIFEST])
-            verify(self.folder / name)
-        return self.folder / name
+                wait_for_files(checkpoint, [MANIFEST])
+            verify(checkpoint)
 
     def write(
         self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None

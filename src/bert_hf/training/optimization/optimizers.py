@@ -18,8 +18,6 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.training.identity import settings
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 
-_CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
-
 
 def global_batch_size(args: TrainingArguments) -> int:
     """Return the number of sequences of an optimizer step, over all ranks and accumulation steps."""
@@ -42,8 +40,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 @cache
 def _late_step(device: torch.device) -> Tensor:
-    """Return a step so late that fused AdamW corrects nothing; adding 1 changes nothing (float32: 2³⁰ + 1 = 2³⁰)."""
-    return torch.full((), _CORRECTED, dtype=torch.float32, device=device)
+    """Return a step so late that fused AdamW corrects nothing: 0.999^2³⁰ is 0. In float32 2³⁰ + 1 is 2³⁰ again."""
+    return torch.full((), 2.0**30, dtype=torch.float32, device=device)
 
 
 class BertAdam(torch.optim.Optimizer):
