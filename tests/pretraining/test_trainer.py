@@ -2,6 +2,7 @@ import json
 import time
 from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -178,6 +179,26 @@ def test_it_takes_ready_rows_and_plain_arguments_like_trainer(tmp_path, config, 
     assert "eval_nsp_accuracy" in trainer.state.log_history[-2]
 
 
+def test_an_iterable_dataset_is_trained_and_evaluated_as_a_list(tmp_path, tokenizer):
+    args = TrainingArguments(str(tmp_path), max_steps=1, logging_steps=1, use_cpu=True)
+    rows = datasets.Dataset.from_list(ready_rows(8)).to_iterable_dataset()
+    trainer = PreTrainer(BertForPreTraining(tiny_config(0.0)), args, DataCollatorForPreTraining(tokenizer), rows, rows)
+    losses = [trainer.evaluate(ready_rows(8))["eval_loss"], trainer.evaluate()["eval_loss"]]
+    trainer.train()
+    assert losses == pytest.approx([trainer.state.log_history[0]["loss"]] * 2)
+
+
+def test_each_trial_of_a_search_loads_its_best_model(tmp_path, config):
+    args = TrainingArguments(
+        str(tmp_path), eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True, use_cpu=True
+    )
+    trainer = PreTrainer(None, args, None, *[ready_rows(8)] * 2, model_init=lambda: BertForPreTraining(config))
+    trainer._get_output_dir = lambda trial: str(tmp_path / "run-3")
+    trainer.model = None  # as after an earlier trial
+    trainer.train()
+    assert trainer.state.best_model_checkpoint.startswith(str(tmp_path / "run-3/checkpoint-"))
+
+
 def test_masked_lm_alone(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=2, logging_steps=1, phases=False, eval_strategy="no")
     trainer.train_dataset = PreTrainingExamples(TinyStore(), (Phase(32, None),), nsp=False)
@@ -241,8 +262,9 @@ def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch, precision, d
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late.seconds)
     monkeypatch.setattr(throughput, "time", clock)
     monkeypatch.setattr(flops, "matmul_rate", measure)
-    trainer = make(tmp_path, tokenizer, steps=5)
+    trainer = make(tmp_path, tokenizer, steps=5, include_num_input_tokens_seen=True)
     metrics = trainer.train().metrics
+    assert "train_runtime" not in trainer.state.log_history[0]  # Trainer's own speed counts padding
     assert metrics["train_tokens_per_second"] > 0
     assert 0 < metrics["train_mfu"] < 1
     assert trainer._throughput.whole_run["seconds"] < 1e5

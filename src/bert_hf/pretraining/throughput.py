@@ -48,12 +48,9 @@ class Throughput:
         seconds, self.seconds = self.seconds, 0.0
         for name, value in (("seconds", seconds), ("tokens", tokens), ("flops", flops)):
             self.whole_run[name] += value
-        return self._speed(seconds, tokens, flops)
+        return self.speed(seconds, tokens, flops)
 
-    def of_whole_run(self) -> dict[str, float]:
-        return self._speed(**self.whole_run)
-
-    def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
+    def speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
         """Return tokens per second and MFU; the first call measures a device's peak, the clock paused."""
         seconds = max(seconds, 1e-9)
         rate = flops / seconds / self.ranks

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import inspect
 import json
@@ -78,9 +79,13 @@ class PreTrainer(ResumableTrainer):
         **named: Any,
     ):
         # Options resolved here belong to this trainer: another one may get the same object. Compilation is taken out,
-        # because accelerate would compile the whole model.
-        args = copy.copy(args)
-        compilation = None if args is None else _take_over_compilation(args, model)
+        # because accelerate would compile the whole model. Of an iterable dataset it would cut each tensor of a batch,
+        # `masked_positions` too, to as many entries as the batch has rows.
+        args = TrainingArguments() if args is None else copy.copy(args)
+        compilation = _take_over_compilation(args, model)
+        if getattr(data_collator, "needs_all_columns", False) or args.world_size == 1:
+            loading: Any = args.accelerator_config
+            args.accelerator_config = dataclasses.replace(loading, dispatch_batches=False)
 
         # Trainer asks a dataset for its length, which would open text that was already trained on
         self._numbered = isinstance(train_dataset, PreTrainingExamples)  # by `ExampleNumber`s, which RunSampler yields
@@ -143,6 +148,7 @@ class PreTrainer(ResumableTrainer):
     def begin(self, checkpoint: str | None) -> None:
         """Begin at the first example, or where the checkpoint was written."""
         super().begin(checkpoint)
+        self._throughput.start()
         if checkpoint is None:
             self._begin_position = 0
             self._log_sums.zero_()
@@ -175,14 +181,13 @@ class PreTrainer(ResumableTrainer):
 
     # ---- training
 
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
-        """Train; DDP searches for weights without a gradient only where there may be some, since that costs time."""
+    def _prepare_for_training(self, *args, **kwargs):
+        """Check the model, which `model_init` may have made; let DDP search only where weights may be unused."""
         self._objective.check_model(self.network.config)
-        self._throughput.start()
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
             handler.find_unused_parameters = self._may_leave_weights_unused()
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        return super()._prepare_for_training(*args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
         """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs."""
@@ -292,16 +297,11 @@ class PreTrainer(ResumableTrainer):
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
         """Add the mean losses and accuracies over all examples, from their sums (`prediction_step`)."""
-        output = super().evaluation_loop(
-            dataloader, description, False, ignore_keys, metric_key_prefix
-        )  # with predictions
+        output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
+        means = mean_metrics(sums, ("mlm", self._objective.metric))
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in means.items()}
         return output._replace(metrics={**(output.metrics or {}), **metrics})
-
-    def _means(self, sums) -> dict[str, float]:
-        """Return metrics from the sums of both tasks; the label's are named by the objective of the examples."""
-        return mean_metrics(sums, ("mlm", self._objective.metric))
 
     # ---- log
 
@@ -311,10 +311,10 @@ class PreTrainer(ResumableTrainer):
             logs.update(self._end_log_line())
         elif "train_runtime" in logs:
             self._end_log_line()  # of the steps after the last line
-            logs.update(self._throughput.of_whole_run())
+            logs.update(self._throughput.speed(**self._throughput.whole_run))
         if self._numbered and self.state.global_step:
             self.state.epoch = epochs_done(self.train_dataset, self._position)
-        super().log(logs, start_time)
+        super().log(logs)  # with `start_time` the stock method would replace the speed by one that counts padding
 
     def _end_log_line(self) -> dict[str, float]:
         """Return metrics of the steps since the last line of the log."""
@@ -322,7 +322,7 @@ class PreTrainer(ResumableTrainer):
         self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
 
-        metrics = self._means(sums)
+        metrics = mean_metrics(sums, ("mlm", self._objective.metric))
         del metrics["loss"]
         operations = flops.training_flops(self.model.config, tokens, squares, masked=sums[1])
         self.current_flos += operations / self.args.world_size

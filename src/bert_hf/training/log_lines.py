@@ -28,13 +28,11 @@ class LogLines(TrainerCallback):
         in_training = state.global_step > 0 and self._training  # before and after it the command reports
         if not (in_training and state.is_world_process_zero and logs):
             return
-        if "train_runtime" in logs:  # the totals of the run: `trained_line` reports them
-            return
         steps = f"{state.max_steps:,}"
         progress = f"{state.global_step:{len(steps)},} of {steps}"
         if "loss" in logs:
             logger.info(f"step {progress}  {_training_columns(logs)}  about {self._time_left(state)} left")
-        else:
+        elif "train_runtime" not in logs:  # the totals of the run: `trained_line` reports them
             logger.info(f"eval {progress}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
@@ -62,7 +60,7 @@ def _training_columns(logs: dict) -> str:
 
 def format_metrics(metrics: dict) -> str:
     """Return metrics but times and epoch, losses first, as `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`."""
-    left_out = ("_runtime", "_per_second", "epoch")
+    left_out = ("_runtime", "_per_second", "_tokens_seen", "epoch")
     names = [name for name in metrics if not name.endswith(left_out)]
 
     columns = []
