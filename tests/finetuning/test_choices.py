@@ -65,7 +65,7 @@ SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "endi
         ({"question": "q", "choices": {"label": ["A", "B"], "text": ["x", "y"]}, "answerKey": "B"}, BOTH),
         ({"question": "q", "choices": {"label": ["1", "2"], "text": ["x", "y"]}, "answerKey": "2"}, BOTH),
         ({"question_stem": "q", "choices": '{"text": ["x", "y"], "label": ["A", "B"]}', "answerKey": "B"}, BOTH),
-        ({"question": "q", "choices": "{'text': array(['x', 'y'], dtype=object), 'label': array(['A', 'B'])}",
+        ({"question": "q", "choices": "{'text': array(['x', 'y'],\n dtype=object), 'label': array(['A', 'B'])}",
           "answerKey": "B"}, BOTH),
         ({"question": {"stem": "q", "choices": [{"text": "x", "label": "A"}, {"text": "y", "label": "B"}]},
           "answerKey": "B"}, BOTH),

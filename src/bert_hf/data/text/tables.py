@@ -39,7 +39,7 @@ _JSON_HINT = "write one JSON object per line"
 
 _ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
 _NUMPY_LIST = re.compile(rf"\[\s*(?:(?:{_ELEMENT})\s+)+(?:{_ELEMENT})\s*\]")  # as pandas writes arrays
-_NUMPY_ARRAY = re.compile(r"\barray\((\[[^\[\]]*\])(?:, dtype=\w+)?\)")  # as it writes them inside objects
+_NUMPY_ARRAY = re.compile(r"\barray\((\[[^\[\]]*\])(?:,\s*dtype=\w+)?\)")  # as it writes them inside objects
 
 csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
 
