@@ -216,6 +216,7 @@ def test_a_first_text_without_words(tmp_path):
     save_random(tmp_path, "TokenClassification", num_labels=2)
     [empty, _] = predict(tmp_path, ["", "w1 w2"])
     assert empty == {"labels": [], "tokens": []}
+    assert predict(tmp_path, ["", "\u200b"]) == [empty] * 2  # no text has a word
     table = as_csv(tmp_path / "a.csv", [{"id": "1", "text": ""}, {"id": "2", "text": "w1 w2"}])
     assert write(tmp_path, [table], tmp_path / "o.jsonl") == 2
 

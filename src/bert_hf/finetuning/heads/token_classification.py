@@ -118,11 +118,12 @@ class TokenClassificationHead(Head):
 
     def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
         """Return a label for each word of each sentence; "O" for a word without pieces."""
-        assert isinstance(kept, np.ndarray)
         has_pieces = encoded.feature >= 0
-        class_ids = kept[encoded.feature[has_pieces], encoded.position[has_pieces]]
         labels = np.full(len(has_pieces), OUTSIDE, dtype=object)
-        labels[has_pieces] = np.array(self.labels, dtype=object)[class_ids]
+        if has_pieces.any():  # else there are no features
+            assert isinstance(kept, np.ndarray)
+            class_ids = kept[encoded.feature[has_pieces], encoded.position[has_pieces]]
+            labels[has_pieces] = np.array(self.labels, dtype=object)[class_ids]
         words = iter(labels.tolist())
         return [[next(words) for _ in sentence] for sentence in rows.words]
 
