@@ -133,6 +133,17 @@ def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     assert args.greater_is_better == (metric != "loss")
 
 
+def test_errors_of_numbers_are_better_when_they_are_lower(tmp_path):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", metric_for_best_model="rmse")
+    resolve_defaults(args, make_finetuner(tmp_path).task, None)
+    assert args.greater_is_better is False
+
+    baselines = {"baseline_mean_rmse": 5.0, "baseline_words_rmse": 3.0, "baseline_characters_rmse": 4.0}
+    [line] = run.better_baselines("rmse", 3.5, baselines)
+    assert line == "A ridge regression on words is better on the same rows: rmse 3.000, this model 3.500"
+    assert run.better_baselines("rmse", 2.5, baselines) == []
+
+
 # ---- what is chosen by width and rows
 
 

@@ -17,6 +17,7 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
+from bert_hf.finetuning.metrics.classification import LOWER_IS_BETTER
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.finetuning.trainer import (
     FineTuner,
@@ -232,12 +233,15 @@ def selected_step_line(trainer: FineTuner) -> str:
 
 
 def better_baselines(name: str, value: float | None, baselines: dict[str, float]) -> list[str]:
-    """Return a sentence if a linear SVM has a better metric than the model on the same rows, else none."""
-    svms = {kind: baselines.get(f"baseline_{kind}_{name}", -1.0) for kind in ("words", "characters")}
-    kind = max(svms, key=svms.__getitem__)
-    if value is None or name == "loss" or svms[kind] <= value:
+    """Return a sentence if a linear model has a better metric than the model on the same rows, else none."""
+    sign = -1 if name.endswith(LOWER_IS_BETTER) else 1
+    kinds = {f"baseline_{kind}_{name}": kind for kind in ("words", "characters")}
+    scores = [(sign * baselines[key], kind) for key, kind in kinds.items() if key in baselines]
+    if value is None or not scores or max(scores)[0] <= sign * value:
         return []
-    return [f"A linear SVM on {kind} is better on the same rows: {name} {svms[kind]:.3f}, this model {value:.3f}"]
+    score, kind = max(scores)
+    linear = "ridge regression" if f"baseline_mean_{name}" in baselines else "linear SVM"
+    return [f"A {linear} on {kind} is better on the same rows: {name} {sign * score:.3f}, this model {value:.3f}"]
 
 
 def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:

@@ -35,6 +35,7 @@ from bert_hf.finetuning.heads.head import (
     run_network,
 )
 from bert_hf.finetuning.losses import count_labels
+from bert_hf.finetuning.metrics.classification import LOWER_IS_BETTER
 from bert_hf.finetuning.predict import Predictor, rows_of_texts
 from bert_hf.finetuning.rows.splits import take
 from bert_hf.finetuning.tasks.task import Task, task_of_rows
@@ -85,7 +86,7 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
         args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
     if not args.direction_is_given:
-        args.greater_is_better = not metric.endswith("loss")
+        args.greater_is_better = not metric.endswith(LOWER_IS_BETTER)
     return f"the best {metric} on {rows:,} validation rows decides"
 
 

@@ -217,7 +217,7 @@ class Head(ABC):
     def metric_names(self) -> tuple[str, ...]:
         """Return the names of the metrics in their order; the first decides by default which weights are kept.
 
-        A metric that is better when it is lower is named `…loss`.
+        A metric that is better when it is lower has a name that ends as one of `LOWER_IS_BETTER` does.
         """
 
     def metric(self) -> Any:
@@ -320,12 +320,10 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
     """
     results: dict[str, float] = {}
     inputs = head.metric_inputs(rows, predictions) if metrics else {}
+    averages = len(head.labels) > 2 or head.metric_config() is not None
     for metric in metrics:
-        options = {}
-        if (len(head.labels) > 2 or head.metric_config()) and "average" in inspect.signature(
-            metric._compute
-        ).parameters:
-            options["average"] = "macro"
+        can_average = "average" in inspect.signature(metric._compute).parameters
+        options = {"average": "macro"} if averages and can_average else {}
         try:
             computed = metric.compute(**inputs, **options)
         except Exception as error:  # whatever the metric raises

@@ -110,22 +110,16 @@ class QuestionAnsweringHead(Head):
         threshold = self.threshold
         if threshold is None and not self.is_new and not self.trained and not all(each.answers for each in rows):
             threshold = 0.0  # as the stock examples, which do not record theirs
-        return {
-            "predictions": [
-                {"id": each.question.id, "prediction_text": each.text(threshold), "no_answer_probability": 0.0}
-                for each in predictions
-            ],
-            "references": [
-                {
-                    "id": question.id,
-                    "answers": {
-                        "text": [text for text, _ in question.answers or ()],
-                        "answer_start": [start for _, start in question.answers or ()],
-                    },
-                }
-                for question in rows
-            ],
-        }
+        predicted = [
+            {"id": each.question.id, "prediction_text": each.text(threshold), "no_answer_probability": 0.0}
+            for each in predictions
+        ]
+        references = []
+        for question in rows:
+            texts = [answer.text for answer in question.answers or ()]
+            starts = [answer.start for answer in question.answers or ()]
+            references.append({"id": question.id, "answers": {"text": texts, "answer_start": starts}})
+        return {"predictions": predicted, "references": references}
 
     def record(self) -> dict[str, Any]:
         """Return the options of the training, with the threshold as it was given, and the threshold that is used.

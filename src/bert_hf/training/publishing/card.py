@@ -19,6 +19,7 @@ _COLUMNS = {
     "test": "test",
     "eval": "validation",
     "baseline_majority": "majority baseline",
+    "baseline_mean": "mean baseline",
     "baseline_words": "linear model on words",
     "baseline_characters": "linear model on characters",
     "baseline": "baseline",
