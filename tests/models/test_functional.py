@@ -130,14 +130,14 @@ def test_attention_without_padding_is_padded_attention(grouped, selected_queries
     heads, size, (count, length) = 3, 8, RAGGED.shape
     query, key, value = (torch.randn(count, length, heads, size, requires_grad=True) for _ in range(3))
     turned = [x.transpose(1, 2) for x in (query, key, value)]
-    whole = F.scaled_dot_product_attention(*turned, attn_mask=RAGGED[:, None, None].bool(), scale=0.3)
+    whole = F.scaled_dot_product_attention(*turned, attn_mask=RAGGED[:, None, None].bool())
     layout = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped)
     wanted = layout.token_indices[layout.query_indices] if selected_queries else layout.token_indices
     expected = whole.transpose(1, 2).flatten(0, 1)[wanted]
     q, k, v = (
         x.flatten(0, 1)[at] for x, at in ((query, wanted), (key, layout.token_indices), (value, layout.token_indices))
     )
-    found = unpadded_attention(q, k, v, layout, selected_queries=selected_queries, dropout=0.0, scaling=0.3)
+    found = unpadded_attention(q, k, v, layout, selected_queries=selected_queries, dropout=0.0)
     torch.testing.assert_close(found, expected)
     upstream = torch.randn_like(expected)
     gradients = [
@@ -385,8 +385,8 @@ def test_batches_of_other_collators():
         layout = unpad_batch(torch.ones(2, 4), torch.arange(8), torch.arange(8), grouped)
         x = torch.randn(8, 2, 4)
         queries = layout.token_indices[layout.query_indices]
-        found = unpadded_attention(x[queries], x, x, layout, selected_queries=True, dropout=0.0, scaling=0.5)
-        whole = F.scaled_dot_product_attention(*[x.unflatten(0, (2, 4)).transpose(1, 2)] * 3, scale=0.5)
+        found = unpadded_attention(x[queries], x, x, layout, selected_queries=True, dropout=0.0)
+        whole = F.scaled_dot_product_attention(*[x.unflatten(0, (2, 4)).transpose(1, 2)] * 3)
         torch.testing.assert_close(found, whole.transpose(1, 2).flatten(0, 1)[queries])
 
 

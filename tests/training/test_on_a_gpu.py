@@ -175,7 +175,7 @@ def test_dropout_of_the_flash_kernel_keeps_the_mean():
     ones = torch.ones_like(query)
     found = [
         unpadded_attention.unpadded_attention(
-            query, key, ones, layout, selected_queries=False, dropout=dropout, scaling=0.125
+            query, key, ones, layout, selected_queries=False, dropout=dropout
         ).float()
         for dropout in (0.0, 0.1, 0.1)
     ]

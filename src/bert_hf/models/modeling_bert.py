@@ -129,13 +129,7 @@ class BertSelfAttention(nn.Module):
         query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)  # (T or Q, A, D)
 
         context = unpadded_attention(
-            query,
-            key,
-            value,
-            batch,
-            selected_queries=selected is not None,
-            dropout=self._dropout,
-            scaling=self.head_size**-0.5,
+            query, key, value, batch, selected_queries=selected is not None, dropout=self._dropout
         )
         return context.flatten(1)  # (T or Q, H)
 
@@ -194,12 +188,7 @@ class BertLayer(GradientCheckpointingLayer):
         self.output = BertResidual(config, config.intermediate_size)
 
     def forward(
-        self,
-        hidden: Tensor,
-        attention_mask: Tensor | None,
-        unpadded: UnpaddedBatch | None = None,
-        last_layer: bool = False,
-        **kwargs,
+        self, hidden: Tensor, attention_mask: Tensor | None, unpadded: UnpaddedBatch | None, last_layer: bool, **kwargs
     ) -> Tensor:
         """(B, L, H) → (B, L, H); given `unpadded`, the real tokens (T, H) → (T, H), in the last layer → (Q, H)."""
         if unpadded is not None:

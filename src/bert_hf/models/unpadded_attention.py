@@ -25,14 +25,7 @@ _Shapes = tuple[tuple[int, int], ...]  # of groups of equal sequences: (number o
 
 
 def unpadded_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    batch: UnpaddedBatch,
-    *,
-    selected_queries: bool,
-    dropout: float,
-    scaling: float,
+    query: Tensor, key: Tensor, value: Tensor, batch: UnpaddedBatch, *, selected_queries: bool, dropout: float
 ) -> Tensor:
     """Compute the attention of the tokens of each sequence to the tokens of that sequence, all (T, A, D).
 
@@ -41,11 +34,12 @@ def unpadded_attention(
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 
     if batch.groups is None:  # on an accelerator
-        return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
+        return _attend_varlen(query, key, value, batch, selected_queries, dropout)
 
     key_shapes = tuple((count, tokens) for count, tokens, _ in batch.groups)
     selected_shapes = tuple((count, queries) for count, _, queries in batch.groups)
     shapes = (selected_shapes if selected_queries else key_shapes, key_shapes)
+    scaling = query.shape[-1] ** -0.5
 
     # PyTorch's kernel where it is faster, and where all is dropped: our scale 1 / (1 − p) would be infinite
     longest = max(tokens for _, tokens in key_shapes)
@@ -234,17 +228,12 @@ def _batches(layout: _Layout, of_queries: tuple[Tensor, ...], of_keys: tuple[Ten
 
 
 def _attend_varlen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    batch: UnpaddedBatch,
-    selected_queries: bool,
-    dropout: float,
-    scaling: float,
+    query: Tensor, key: Tensor, value: Tensor, batch: UnpaddedBatch, selected_queries: bool, dropout: float
 ) -> Tensor:
     """Compute attention by the flash kernel for variable lengths, or padded where that cannot run (fp32, old GPUs)."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
     longest = batch.max_seqlen
+    scaling = query.shape[-1] ** -0.5
     # [CLS] is always a query, and once more where it is masked. (torch 2.11 cannot add a bool to a symbolic length.)
     most_queries = longest + int(selected_queries)
 
