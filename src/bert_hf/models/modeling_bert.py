@@ -482,11 +482,19 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder. `unpad` is called here and not in `_encode`: without a layout, a compiled graph ends in it
+        # Encoder. `unpad` is called in `forward` itself: without a layout, a compiled graph ends there
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
-        encoded = self._encode(input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others)
-        hidden, pooled, hidden_states, attentions = encoded
+        hidden_states = attentions = None
+        if input_ids is not None and unpadded is not None:
+            hidden, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)  # (M, H), (B, 1, H)
+            pooled = self.bert.pooler(first)  # (B, H)
+        else:
+            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **others)
+            hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
+            hidden_states, attentions = outputs.hidden_states, outputs.attentions
+            if masked_positions is not None:
+                hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
@@ -507,26 +515,6 @@ class BertForPreTraining(BertPreTrainedModel):
             hidden_states=hidden_states,
             attentions=attentions,
         )
-
-    def _encode(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        token_type_ids: Tensor | None,
-        masked_positions: Tensor | None,
-        unpadded: UnpaddedBatch | None,
-        **inputs,
-    ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
-        """Return hidden states (B, L, H) or (M, H), pooled (B, H), and all layers' states and attentions if asked."""
-        if input_ids is not None and unpadded is not None:
-            masked, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)
-            return masked, self.bert.pooler(first), None, None
-
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
-        hidden = outputs.last_hidden_state  # (B, L, H)
-        if masked_positions is not None:
-            hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
-        return hidden, outputs.pooler_output, outputs.hidden_states, outputs.attentions
 
     def _losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None
