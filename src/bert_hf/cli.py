@@ -23,9 +23,8 @@ from typing import get_args
 
 from bert_hf.config.arguments import LaunchArguments
 from bert_hf.config.commands import COMMANDS
-from bert_hf.config.environment import set_environment
 from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine, recipe_main
-from bert_hf.config.short_help import answer_help, description
+from bert_hf.config.short_help import answer_help, description, set_environment
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
 

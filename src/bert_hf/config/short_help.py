@@ -15,7 +15,6 @@ from typing import Any
 
 from bert_hf.config.arguments import CheckArguments, ConfigArguments, LaunchArguments
 from bert_hf.config.commands import COMMANDS, Command
-from bert_hf.config.environment import set_environment
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
 
@@ -24,16 +23,17 @@ def answer_at_once(module: str) -> None:
     """Print the help and exit, if a recipe's script (`module` is its `__name__`) was started with `--help`."""
     if module != "__main__":
         return
-    _look_beside_script_last(sys.argv[0])
+    # Python looks beside the script last: recipes/evaluate.py has the name of a library
+    if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(sys.argv[0])):
+        sys.path.append(sys.path.pop(0))
     set_environment()
     recipe = Path(sys.argv[0]).stem
     answer_help(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
 
 
-def _look_beside_script_last(script: str) -> None:
-    """Make Python look beside the script last: recipes/evaluate.py has the name of a library."""
-    if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(script)):
-        sys.path.append(sys.path.pop(0))
+def set_environment() -> None:
+    """Let torch's C++ code log only errors, unless the user has set its level. Called before torch is imported."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def answer_help(name: str, words: list[str]) -> None:
