@@ -95,20 +95,8 @@ def verify(folder: Path) -> dict:
     if step_of(folder) not in (-1, manifest.get("step")):  # -1: the folder has another name
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
 
-    _compare(folder, manifest["files"])
-    return manifest
-
-
-def verify_named(folder: Path) -> dict:
-    """Verify a checkpoint that the user names, and return its manifest."""
-    if not (folder / MANIFEST).exists():
-        remedy = "--model_name_or_path begins a new run with its weights"
-        raise InputError(f"not a checkpoint of bert_hf (no {MANIFEST})", where=folder, remedy=remedy)
-    return verify(folder)
-
-
-def _compare(folder: Path, entries: dict[str, dict]) -> None:
-    """Raise `DamagedCheckpoint` for the first file that differs from its entry in the manifest."""
+    # The first file that differs from its entry
+    entries = manifest["files"]
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_file() and name != MANIFEST and name not in entries and name[0] != ".":
@@ -125,6 +113,15 @@ def _compare(folder: Path, entries: dict[str, dict]) -> None:
     for (name, entry), digest in zip(entries.items(), digests, strict=True):
         if digest != entry["sha256"]:
             raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
+    return manifest
+
+
+def verify_named(folder: Path) -> dict:
+    """Verify a checkpoint that the user names, and return its manifest."""
+    if not (folder / MANIFEST).exists():
+        remedy = "--model_name_or_path begins a new run with its weights"
+        raise InputError(f"not a checkpoint of bert_hf (no {MANIFEST})", where=folder, remedy=remedy)
+    return verify(folder)
 
 
 def checkpoints(run: Path) -> list[Path]:
