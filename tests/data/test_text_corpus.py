@@ -70,13 +70,13 @@ def test_texts_of_every_kind(documents, kind):
 )
 def test_other_sources_are_refused(source, message, trained):
     with pytest.raises(InputError, match=message):
-        open_corpus(source, trained)
+        open_corpus(source, trained, None, "en")
 
 
 def test_texts_need_a_tokenizer_and_a_folder_needs_its_own(documents, trained, tmp_path):
     with pytest.raises(InputError, match="texts need a tokenizer; pass tokenizer="):
         PreTrainingExamples(documents)
     prepare([Texts(tuple(documents))], trained, tmp_path)
-    assert len(open_corpus(str(tmp_path), trained)) == 20
+    assert len(open_corpus(str(tmp_path), trained, None, "en")) == 20
     with pytest.raises(InputError, match="prepared with another tokenizer; use the corpus's own, load_tokenizer"):
         PreTrainingExamples(tmp_path, tokenizer=train_tokenizer(documents, do_lower_case=False))

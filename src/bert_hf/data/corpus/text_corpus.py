@@ -52,10 +52,7 @@ class TextCorpus(Window):
 
 
 def open_corpus(
-    source: Any,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    text_column: str | None = None,
-    language: str | None = "en",
+    source: Any, tokenizer: PreTrainedTokenizerBase | None, text_column: str | None, language: str | None
 ) -> Any:
     """Open a corpus: one that is already open, a folder made by `prepare.py`, texts, or rows with a text column.
 
