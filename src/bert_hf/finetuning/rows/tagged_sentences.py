@@ -186,11 +186,7 @@ def _without_labels(where: str) -> InputError:
 
 
 def tagged_sentences(
-    rows: Sequence[Row],
-    labelled: bool,
-    split: Splitter,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    rows: Sequence[Row], labelled: bool, split: Splitter, text_column: str | None, label_column: str | None
 ) -> TaggedSentences:
     """Return the sentences of rows; labelled ones without words are left out, which is logged.
 
