@@ -57,9 +57,8 @@ REAL_TOKENS = 0.94  # their share of a sequence's length: Wikipedia at 128. Shor
 
 def find_device(name: str, half: bool = False) -> Device:
     """Return a device by its name. `cpu` is this machine; its rate is measured, in bf16 if `half`."""
-    cpu = torch.device("cpu")
     if name == "cpu":
-        rate = matmul_rate(cpu, torch.bfloat16 if half else torch.float32)
+        rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
         return Device("this machine's CPU", rate, cpu=True)
     check_known(name, [*DEVICES, "cpu"], f"unknown device {name!r}", "--device")
     return DEVICES[name]

@@ -64,8 +64,7 @@ def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
         sizes[1] = torch.export.Dim("choices")
     sizes[len(sizes)] = torch.export.Dim("length", max=length)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), torch.inference_mode():
         program = torch.onnx.export(
             model,
             kwargs=inputs,
