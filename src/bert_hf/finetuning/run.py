@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.parser import parse
-from bert_hf.config.precision import precision_name, resolve_precision
+from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
@@ -30,12 +30,7 @@ from bert_hf.models.loading import config_of_checkpoint
 from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.log_lines import trained_line
-from bert_hf.training.optimization.optimizers import (
-    check_schedule,
-    global_batch_size,
-    optimizer_identity,
-    schedule_identity,
-)
+from bert_hf.training.optimization.optimizers import check_schedule, steps_identity
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run import (
     Run,
@@ -141,10 +136,7 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
         "max_seq_length": task_args.max_seq_length,
         "seed": args.seed,
         "data_seed": args.data_seed,
-        "global_batch": global_batch_size(args),
-        "optimizer": optimizer_identity(args),
-        "precision": precision_name(args),
-        "schedule": schedule_identity(args),
+        **steps_identity(args),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,

@@ -7,7 +7,6 @@ from pathlib import Path
 from transformers import BertConfig, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
-from bert_hf.config.precision import precision_name
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.requested_corpus import check_train_and_held_out_text
 from bert_hf.data.corpus.store import Corpus
@@ -17,7 +16,7 @@ from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions, find_checkpoint
 from bert_hf.pretraining.model import planned_config
 from bert_hf.training.identity import selection_identity, weights_checksum
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity, schedule_identity
+from bert_hf.training.optimization.optimizers import steps_identity
 from bert_hf.training.run import check_run, evaluated_checkpoint, identity_in, use_trained_options
 
 PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
@@ -92,10 +91,7 @@ def pretraining_identity(
         "data": text_identity(text),
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,
-        "global_batch": global_batch_size(args),
-        "optimizer": optimizer_identity(args),
-        "precision": precision_name(args),
-        "schedule": schedule_identity(args),
+        **steps_identity(args),
         "max_hours": args.max_hours,
         "examples": asdict(example_args),
         **selection_identity(args),

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import SchedulerType, Trainer, TrainingArguments, get_scheduler
 
 from bert_hf.config.hardware import engine
+from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.identity import settings
@@ -229,10 +230,15 @@ def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
     return SCHEDULES[name](optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
 
 
-def schedule_identity(args: Any) -> dict[str, Any]:
-    """Return the part of a run's identity that describes its length and its schedule."""
-    names = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
-    return settings(args, names)
+def steps_identity(args: Any) -> dict[str, Any]:
+    """Return the part of a run's identity that describes its steps: batch, optimizer, precision, schedule."""
+    schedule = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
+    return {
+        "global_batch": global_batch_size(args),
+        "optimizer": optimizer_identity(args),
+        "precision": precision_name(args),
+        "schedule": settings(args, schedule),
+    }
 
 
 def check_schedule(args: Any) -> None:
