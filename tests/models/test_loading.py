@@ -134,7 +134,7 @@ def test_other_widths_and_old_keys_are_opened(folder, tokenizer, dtype):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     change(folder / "config.json", _attn_implementation_autoset=True, trust_remote_code=False)  # harmless, and seen
     open_as_both(folder, tokenizer)
-    opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",), dtype=torch.float32)
+    opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
     for name, value in opened.state_dict().items():
         assert value.dtype == torch.float32
         assert name not in tensors or torch.equal(value, tensors[name].float()), name  # tied tensors are saved once

@@ -96,7 +96,7 @@ def open_network(
 
     Returns the network, its tokenizer and the names of missing weights; all of these begin with one of `heads`.
     """
-    model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
+    model, missing = load_network(model_class, find_checkpoint(where), where, heads)
     tokenizer = tokenizer or load_tokenizer(where)
     check_tokenizer(tokenizer, model.config.vocab_size)
 

@@ -107,8 +107,7 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
             model = stock_class.from_config(config, dtype=torch.float32)
             about = "random weights: only the checkpoint's shape and vocabulary are used"
         else:
-            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
-            model, new = load_network(stock_class, folder, where, head.new_layers, config=config, dtype=torch.float32)
+            model, new = load_network(stock_class, folder, where, head.new_layers, config=config)
             replaced = _reinitialize_head(model, new) if task.new_head else []
             task.new_layers = sorted([*new, *replaced])
             about = f"newly initialized: {', '.join(task.new_layers)}"

@@ -310,7 +310,7 @@ def check_positions(length: int, positions: int, where: str | Path | None) -> No
 def load_network(
     model_class: type, folder: Path, where: str | Path, head_prefixes: tuple[str, ...], **options: Any
 ) -> tuple[Any, list[str]]:
-    """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours.
+    """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours, in fp32.
 
     Return the model, and the sorted names of the weights that are newly initialized, because they are missing or of
     another shape. They begin with one of `head_prefixes`; all others must be in the checkpoint. Errors name `where`.
@@ -320,9 +320,10 @@ def load_network(
     logging.disable_progress_bar()
     try:
         with config_errors(where, _COMPLETE):  # the files were checked: it rejects a value of the configuration
+            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
             model, report = model_class.from_pretrained(
                 folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
-                ignore_mismatched_sizes=True, **options,
+                ignore_mismatched_sizes=True, dtype=torch.float32, **options,
             )  # fmt: skip
     finally:
         logging.set_verbosity(verbosity)

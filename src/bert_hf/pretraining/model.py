@@ -1,6 +1,5 @@
 """Makes the network of a pre-training: newly initialized from a model JSON, or from a checkpoint."""
 
-import torch
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
@@ -46,14 +45,8 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 
     Heads that it lacks are newly initialized.
     """
-    model, new = load_network(
-        BertForPreTraining,
-        find_checkpoint(where),
-        where,
-        head_prefixes=("cls.", "bert.pooler."),
-        dtype=torch.float32,
-        **model_args.dropouts(),
-    )
+    heads = ("cls.", "bert.pooler.")
+    model, new = load_network(BertForPreTraining, find_checkpoint(where), where, heads, **model_args.dropouts())
 
     # What fine-tuning recorded, which `predict` would obey (`position_initializer` is recorded by pre-training)
     stock = BertConfig()
