@@ -79,10 +79,8 @@ class ResumableTrainer(Trainer):
             if not isinstance(args, RunArguments):  # they have checked themselves
                 check_supported(args)
             hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
-            if args.bf16 is None:
-                resolve_precision(args, hidden_size)
-            if args.learning_rate is None or args.num_train_epochs is None:
-                resolve_by_width(args, hidden_size)
+            resolve_precision(args, hidden_size)
+            resolve_by_width(args, hidden_size)
             shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
