@@ -143,7 +143,7 @@ def test_s3_a_token_as_an_option_is_refused_before_anything_is_made(tmp_path, ca
 
 def test_s3_the_card_contains_no_token_of_the_login(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    card = Card(title="t", pipeline_tag="fill-mask", command=f"x --train_file {TOKEN}/a --seed 1", machine="CPU")
+    card = Card(pipeline_tag="fill-mask", command=f"x --train_file {TOKEN}/a --seed 1", machine="CPU")
     write_card(tmp_path, card, {"eval_loss": 1.0})
     text = (tmp_path / "README.md").read_text()
     assert TOKEN not in text

@@ -25,7 +25,7 @@ HISTORY = [
 
 
 def card(**changes):
-    given = {"title": "tiny", "pipeline_tag": "fill-mask", "command": "accelerate launch x", "machine": "CPU"}
+    given = {"pipeline_tag": "fill-mask", "command": "accelerate launch x", "machine": "CPU"}
     return Card(**{**given, **changes})
 
 

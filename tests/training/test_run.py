@@ -55,7 +55,7 @@ def test_a_run_that_cannot_be_pushed_is_not_complete(tmp_path, monkeypatch, fail
         args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
         save_state=lambda: None, is_world_process_zero=lambda: True,
     )  # fmt: skip
-    card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage='load("{}")'.format)
+    card = Card(pipeline_tag="fill-mask", command="c", machine="CPU", usage='load("{}")'.format)
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
         begun = run.Run(tmp_path, {}, push_to="name")
         begun.finish(trainer, {}, card=card, metrics={}, baselines={})
@@ -68,7 +68,7 @@ def test_a_run_that_cannot_be_pushed_is_not_complete(tmp_path, monkeypatch, fail
 def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypatch):
     pushed = []
     monkeypatch.setattr(run, "push", lambda folder, repo_id, names, **options: pushed.append((repo_id, names)))
-    card = Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU")
+    card = Card(pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU")
     with run.Run(tmp_path, {"seed": 1}, finished=True).writing(public=True):
         write_card(tmp_path, card, {})
 

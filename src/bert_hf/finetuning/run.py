@@ -240,7 +240,6 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
     """Return the model card, without its metrics. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     return Card(
-        title=Path(args.output_dir or "").name,
         pipeline_tag=task.head.pipeline_tag,
         command=command_line(),
         machine=describe_machine(args),

@@ -22,7 +22,6 @@ from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.log_lines import format_metrics, trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run import Run, describe_machine, evaluation_run
 
@@ -192,7 +191,6 @@ def pretraining_card(
     named = corpus_args.train_file or corpus_args.dataset_name
     split_off = "documents held out of the same text"
     return Card(
-        title=folder_of(args).name,
         pipeline_tag="fill-mask",
         command=command_line(),
         machine=describe_machine(args),

@@ -39,7 +39,6 @@ _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the H
 class Card:
     """The contents of a model card without its metrics. Licence, source and language only as the user gave them."""
 
-    title: str
     pipeline_tag: str  # fill-mask, text-classification, …
     command: str
     machine: str
@@ -70,9 +69,10 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: di
     results = _finite_metrics(metrics)
     place = local_name(folder)
     text = ModelCard.from_template(
-        _front_matter(card, results),
+        _front_matter(card, results, folder.name),
         template_path=str(_TEMPLATE),
         card=card,
+        title=folder.name,
         usage=card.usage(place) if card.usage else _pipeline(card, place),
         results=_table(results),
         pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
@@ -97,7 +97,7 @@ def _settings(identity: dict) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
-def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCardData:
+def _front_matter(card: Card, results: list[tuple[str, str, float]], title: str) -> ModelCardData:
     """Return the card's metadata, which the Hub reads: what the model is, and its metrics on held-out rows."""
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
@@ -115,7 +115,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
         base_model=card.base_model,
         datasets=[card.dataset] if card.dataset else None,
         tags=["bert", "bert_hf"],
-        model_name=card.title if model_results else None,  # with no metric there is no `model-index`
+        model_name=title if model_results else None,  # with no metric there is no `model-index`
         eval_results=model_results or None,
         widget=[{"text": card.example}] if card.example else None,
     )
