@@ -140,9 +140,7 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 def overall(counts: dict[str, Counts]) -> Counts:
     """Return the sum over all types, from which micro-averaged metrics follow."""
-    if not counts:
-        return Counts(0, 0, 0)
-    return Counts(*map(sum, zip(*counts.values(), strict=True)))
+    return Counts(*map(sum, zip((0, 0, 0), *counts.values(), strict=True)))  # there may be no type
 
 
 def tagging_metrics(
