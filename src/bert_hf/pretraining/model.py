@@ -7,7 +7,6 @@ from bert_hf.console import logger
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.text.tokenization import check_tokenizer, id_count
 from bert_hf.models.loading import (
-    check_positions,
     config_errors,
     config_from_json,
     config_of_checkpoint,
@@ -35,7 +34,6 @@ def make_model(
     if checkpoint and (line := extend_embeddings(model, id_count(tokenizer), example_args.longest)):
         logger.info(f"{checkpoint}: {line}")
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_positions(example_args.longest, model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
     return model
 
