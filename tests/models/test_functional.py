@@ -70,7 +70,7 @@ def test_dropout_and_its_gradient(added, dtype):
 
 
 def test_a_filled_batch_has_round_numbers_of_rows_and_the_same_places_for_the_heads():
-    layout = unpad_batch(RAGGED, MASKED)
+    layout = unpad_batch(RAGGED, MASKED, None)
     filled = add_filler_sequence(layout)
     assert len(filled.token_indices) % 32 == 0
     assert len(filled.query_indices) % 16 == 0
@@ -87,7 +87,7 @@ def test_a_filled_batch_has_round_numbers_of_rows_and_the_same_places_for_the_he
 
 def test_the_example_of_unpad_batch():
     mask, masked = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]), torch.tensor([2, 5])
-    layout = unpad_batch(mask, masked)
+    layout = unpad_batch(mask, masked, None)
     assert layout.token_indices.tolist() == [4, 5, 6, 7, 0, 1, 2]
     assert layout.query_indices.tolist() == [0, 1, 4, 6]
     assert layout.cls_queries.tolist() == [2, 0]
@@ -98,7 +98,7 @@ def test_the_example_of_unpad_batch():
 
 
 def test_sequences_of_equal_shape_are_neighbours():
-    layout = unpad_batch(RAGGED, MASKED)
+    layout = unpad_batch(RAGGED, MASKED, None)
     assert layout.groups == ((2, 4, 3), (1, 3, 2), (1, 2, 2))  # rows 1 and 3, row 0, row 2
     assert layout.token_indices.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 8, 9]
     queries = layout.token_indices[layout.query_indices]
@@ -118,8 +118,8 @@ def test_ungrouped_sequences_keep_their_order():
 
 
 def test_batches_that_have_to_be_padded():
-    assert unpad_batch(RAGGED.flip(1), torch.tensor([3])) is None  # a row that does not begin with a token
-    assert unpad_batch(RAGGED, torch.tensor([3])) is None  # a masked position that is padding
+    assert unpad_batch(RAGGED.flip(1), torch.tensor([3]), None) is None  # a row that does not begin with a token
+    assert unpad_batch(RAGGED, torch.tensor([3]), None) is None  # a masked position that is padding
     assert unpad_batch(RAGGED, MASKED, None, grouped=False) is None
 
 

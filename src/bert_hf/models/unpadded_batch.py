@@ -60,10 +60,7 @@ def unpack_layout(
 
 @torch.compiler.disable()
 def unpad_batch(
-    attention_mask: Tensor,
-    masked_positions: Tensor,
-    token_positions: Tensor | None = None,
-    grouped: bool | None = None,
+    attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor | None, grouped: bool | None = None
 ) -> UnpaddedBatch | None:
     """Compute the layout of a batch without its padding; None if a [CLS] or masked token is padding (if grouped).
 
