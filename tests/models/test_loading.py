@@ -132,20 +132,19 @@ def test_other_widths_and_old_keys_are_opened(folder, tokenizer, dtype):
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
     tensors["bert.embeddings.position_ids"] = torch.arange(64)[None]  # transformers < 4.31 saved it
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    change(folder / "config.json", _attn_implementation_autoset=True, trust_remote_code=False)  # harmless, and seen
+    change(folder / "config.json", _attn_implementation_autoset=True, trust_remote_code=False, return_dict=False)
     open_as_both(folder, tokenizer)
     opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
     for name, value in opened.state_dict().items():
         assert value.dtype == torch.float32
         assert name not in tensors or torch.equal(value, tensors[name].float()), name  # tied tensors are saved once
+    assert opened.config.return_dict
 
 
 @pytest.mark.parametrize("kind", ["masked LM", "encoder", "classifier"])
 def test_heads_may_be_missing_and_nothing_else(folder, tokenizer, tmp_path, kind):
-    model = {"masked LM": BertForMaskedLM, "encoder": StockBert, "classifier": AutoModelForSequenceClassification}[
-        kind
-    ]
-    loaded = model.from_pretrained(folder)
+    models = {"masked LM": BertForMaskedLM, "encoder": StockBert, "classifier": AutoModelForSequenceClassification}
+    loaded = models[kind].from_pretrained(folder)
     (loaded.bert if kind == "encoder" else loaded).save_pretrained(tmp_path / "part")
     open_as_both(tmp_path / "part", tokenizer)
     assert open_as_classifier(tmp_path / "part").startswith("newly initialized: ")
@@ -259,8 +258,13 @@ def test_another_architecture_is_refused_by_name_and_by_weights(folder, tokenize
     DistilBertForMaskedLM(DistilBertConfig(**shape)).save_pretrained(tmp_path / "other")
     with pytest.raises(InputError, match="model_type is 'distilbert', not 'bert'"):
         open_as_both(tmp_path / "other", tokenizer)
+    tensors = {f"module.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, tmp_path / "module.safetensors", metadata={"format": "pt"})
     shutil.copy(tmp_path / "other/model.safetensors", folder)
-    with pytest.raises(InputError, match=r"it lacks bert\.embeddings.* and \d+ more"):
+    with pytest.raises(InputError, match=r"it lacks bert\.embeddings.* and \d+ more; "):
+        open_as_both(folder, tokenizer)
+    shutil.copy(tmp_path / "module.safetensors", folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"it lacks .* more, but has module\.bert\.embeddings\.LayerNorm\.bias; "):
         open_as_both(folder, tokenizer)
 
 

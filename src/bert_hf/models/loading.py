@@ -31,6 +31,7 @@ from bert_hf.errors import InputError, did_you_mean, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+POOLING = "1_Pooling/config.json"  # of sentence-transformers
 TOKENIZER = ("tokenizer.json", TOKENIZER_CONFIG, "vocab.txt", "special_tokens_map.json", "added_tokens.json")
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")  # h5 and msgpack: just not read
@@ -57,7 +58,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
 
     If `weights` will be opened, every number in them is checked (base: 0.2 s).
     """
-    patterns = (CONFIG, WEIGHTS, INDEX, "model-*.safetensors") if weights else (CONFIG,)
+    patterns = (CONFIG, POOLING, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ()))
     folder = _folder(where, patterns, "BERT")
     check_files(folder)
     if not os.path.lexists(folder / CONFIG):
@@ -67,8 +68,8 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):  # it may not be absent here
-        _, what = problem
-        remedy = 'give a BERT checkpoint; add "model_type": "bert" where it is missing'
+        what = problem[1]
+        remedy = 'add "model_type": "bert" if it is one' if "None" in what else "give a BERT checkpoint"
         raise InputError(what, where=path, remedy=remedy)
 
     if weights:
@@ -91,7 +92,7 @@ def find_tokenizer(where: str | Path) -> Path:
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer there", where=where, remedy="add its files, or pass --tokenizer_name")
+        raise InputError("no tokenizer there", where=where, remedy="add its files (a training: --tokenizer_name)")
 
     for name in (TOKENIZER_CONFIG, CONFIG):
         if not os.path.lexists(folder / name):
@@ -328,6 +329,7 @@ def load_network(
     finally:
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
+    model.config.return_dict = True  # outputs are read by name
 
     for name, saved, expected in sorted(report["mismatched_keys"]):
         if not name.startswith(head_prefixes):
@@ -339,6 +341,9 @@ def load_network(
     unused = _unused_encoder_weights(model, report["unexpected_keys"])
     if missing or unused:
         problem = f"it lacks {shorten_list(missing)}"
+        # Training libraries add a prefix, such as `module.`
+        if others := sorted(name for name in report["unexpected_keys"] if missing and name.endswith(f".{missing[0]}")):
+            problem += f", but has {others[0]}"
         if not missing:
             problem = f"{CONFIG} does not describe {shorten_list(unused)}"
         raise InputError(problem, where=where, remedy=_COMPLETE)
