@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -45,10 +46,7 @@ def extract(place, output, *words, file="texts.txt"):
     return recipe("extract_features")([*given, *words])
 
 
-POOLED = {
-    "cls": lambda states: states[0],
-    "mean": lambda states: states.mean(0),
-}
+POOLED = {"cls": lambda states: states[0], "mean": lambda states: states.mean(0)}
 
 
 @pytest.mark.parametrize("file", ["texts.txt", "rows.jsonl"])
@@ -61,10 +59,8 @@ def test_features_equal_the_stock_states_of_each_text_alone(place, tmp_path, poo
 
     folder, texts, pairs = place
     pairs = [None] * COUNT if file == "rows.jsonl" else pairs
-    model, tokenizer = (
-        AutoModel.from_pretrained(folder / "bert").eval(),
-        AutoTokenizer.from_pretrained(folder / "bert"),
-    )
+    model = AutoModel.from_pretrained(folder / "bert").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
     for number, (text, pair) in enumerate(zip(texts, pairs, strict=True)):
         inputs = tokenizer(text, pair, truncation=True, max_length=LENGTH, return_tensors="pt")
         with torch.no_grad():
@@ -109,6 +105,15 @@ def test_many_chunks_are_one_file_and_an_interrupted_one_leaves_none(place, tmp_
     with pytest.raises(KeyboardInterrupt):
         extract(place, tmp_path / "cut")
     assert not list((tmp_path / "cut").glob("*.parquet"))
+
+
+def test_the_pooling_of_sentence_transformers_is_read(place, tmp_path):
+    folder = shutil.copytree(place[0] / "bert", tmp_path / "bert")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true, "include_prompt": true}')
+    assert extract((tmp_path,), tmp_path / "own", "--train_file", str(place[0] / "texts.txt")) == 0
+    assert extract(place, tmp_path / "cls", "--pooling", "cls") == 0
+    assert pq.read_table(tmp_path / "own").equals(pq.read_table(tmp_path / "cls"))
 
 
 def test_other_features_and_other_files_are_kept(place, tmp_path):

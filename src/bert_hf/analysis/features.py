@@ -16,6 +16,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.checkpoint_arguments import FeatureArguments
 from bert_hf.config.files import flush_to_disk
+from bert_hf.console import logger
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand_paths, kind_of
 from bert_hf.data.text.readers import read_lines
@@ -24,13 +25,10 @@ from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
-from bert_hf.models.loading import check_positions
+from bert_hf.models.loading import POOLING, check_positions, find_checkpoint, plain_file, read_safe_json
 
 FEATURES = "features.parquet"
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
-
-
-# ---- texts
 
 Text = tuple[str, str | None]  # a text, or a pair
 
@@ -47,9 +45,6 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
             for row in read_rows(path):
                 column = column or choose_column(row)
                 yield text_of(row, column) or "", None
-
-
-# ---- hidden states
 
 
 @dataclass
@@ -106,6 +101,20 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
+def own_pooling(where: str) -> str:
+    """Return the pooling that the files of a sentence-transformers checkpoint name, `mean` where there are none."""
+    folder = find_checkpoint(where, weights=False)
+    content = read_safe_json(plain_file(folder, POOLING)) if (folder / POOLING).is_file() else {}
+    names = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    flags = [names.get(name, name) for name in content if name.startswith("pooling_mode_") and content[name]]
+    pooling = " and ".join(flags) or content.get("pooling_mode", "mean")
+    if pooling not in names.values():
+        raise InputError(f"pools by {pooling}", where=folder / POOLING, remedy="pass --pooling, which has other modes")
+    if content:
+        logger.info(f"pooling: {pooling}, as {POOLING} says")
+    return pooling
+
+
 def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     """Return the extractor of a checkpoint, loaded by stock `AutoModel` without the layers above the last kept one."""
     where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
@@ -120,11 +129,8 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     layers = list(dict.fromkeys(number % (depth + 1) for number in numbers))  # −1 is the last, 0 the embeddings
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]  # at least one, also for the embeddings
 
-    batch_size = feature_args.per_device_eval_batch_size
-    return FeatureExtractor(model, tokenizer, layers, feature_args.pooling, length, batch_size)
-
-
-# ---- the file
+    pooling = feature_args.pooling or own_pooling(where)
+    return FeatureExtractor(model, tokenizer, layers, pooling, length, feature_args.per_device_eval_batch_size)
 
 
 def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text]) -> int:

@@ -88,7 +88,9 @@ class FeatureArguments:
     )
     text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
     layers: list[int] | None = option(None, "0: embeddings, 1, 2, …: layers, -1: the last one. Default: -1.")
-    pooling: str = option("mean", "One vector per text (mean, cls), or one per token (none).", ("none", "cls", "mean"))
+    pooling: str | None = option(
+        None, "One vector per text (mean, cls) or token (none). Default: its own, or mean.", ("none", "cls", "mean")
+    )
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(
         128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
