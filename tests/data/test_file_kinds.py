@@ -262,6 +262,7 @@ def test_a_wide_table_without_a_header_has_numbered_columns(tmp_path):
         (b"{\\rtf1 text}", "a document in RTF"),
         (b"a.txt".ljust(257, b"\0") + b"ustar", "a tar archive"),
         (b"<!doctype HTML><html>", "an HTML page"),
+        (b"#FORMAT=WebAnno TSV 3.3\n", "a TSV of WebAnno or INCEpTION"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
     ],
 )

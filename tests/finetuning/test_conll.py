@@ -13,6 +13,7 @@ from bert_hf.finetuning.heads.head import compute_metrics, rows_of_files
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
 from bert_hf.finetuning.metrics.entities import Entity, entities
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences, check_labels, label_names, unify_schemes
+from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 SENTENCES = [(["EU", "rejects", "German", "call"], ["B-ORG", "O", "B-MISC", "O"]), (["Peter"], ["B-PER"])]
 
@@ -52,8 +53,6 @@ def test_files_of_any_kind(tmp_path, name, content):
     assert pairs(read_tagged(write(tmp_path, name, content))) == SENTENCES
 
 
-# ---- columns
-
 NUMBERED = "1\tEU\tB-ORG\n2\trejects\tO\n3\tGerman\tB-MISC\n4\tcall\tO\n\n1\tPeter\tB-PER\n"
 
 
@@ -77,6 +76,7 @@ GERMEVAL = "#\thttp://a.example [2009]\n" + numbered("{0}\t{1}\t{2}\tO").replace
         (numbered("{0}\t{1}\t{2}\t-\tanna"), "word: column 2, label: column 3"),  # with an annotator
         (numbered("{1} {2} anna"), "word: column 1, label: column 2"),
         (numbered("{2}\t{1}"), "word: column 2, label: column 1"),
+        (numbered("{0}\ten:{1}\t{2}"), "word: column 2, label: column 3"),  # with the language, as in WikiANN
         (numbered("{0}\t{1}\tNN\t{2}"), "word: column 2, label: column 4"),
         (numbered("report.txt\t{2}\t{0}\t{1}"), "word: column 4, label: column 2"),
         (numbered("{0}2\t{0}7\t{1}\t{2}"), "word: column 3, label: column 4"),  # begin and end in characters
@@ -109,9 +109,6 @@ def test_parts_of_speech_of_conll_u(tmp_path):
     assert pairs(rows) == [(["zu", "dem", "Haus"], ["PART", "DET", "NOUN"])]
 
 
-# ---- labels
-
-
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
@@ -138,8 +135,6 @@ def test_parts_of_speech_have_an_accuracy_only(tmp_path):
     assert "VERB 0.5000 1.0000 0.6667 1" in " ".join(head.table(rows, predicted).split())
 
 
-# ---- tables
-
 WORDS = "EU,NNP,B-ORG rejects,VBZ,O German,JJ,B-MISC call,NN,O".split()
 
 
@@ -164,6 +159,11 @@ def test_tables_with_a_row_for_each_word(tmp_path, content, separator):
     assert [row.values["tokens"] for row in rows_of_files(head, [str(tmp_path / name)])] == rows.words
     if "POS" in content:
         assert read_tagged([str(tmp_path / name)], label_column="POS").tags == [["NNP", "VBZ", "JJ", "NN"], ["NNP"]]
+
+
+def test_words_of_a_table_without_a_header(tmp_path):
+    rows = read_tagged(write(tmp_path, "a.csv", "a;O\nb;B-X\n\nc;O\n"))
+    assert pairs(rows) == [(["a", "b"], ["O", "B-X"]), (["c"], ["O"])]
 
 
 def test_sentences_of_a_table_end_with_their_number_or_document(tmp_path):
@@ -218,9 +218,6 @@ def test_entities_of_doubtful_offsets_are_counted(tmp_path, caplog):
     assert "1 entities overlap an earlier one" in caplog.text
     rows = read_tagged(write(tmp_path, "b.jsonl", "".join(json.dumps(line) + "\n" for line in lines[1:])))
     assert len(rows) == 1
-
-
-# ---- rows
 
 
 def test_words_that_look_like_something_else(tmp_path):
@@ -302,7 +299,7 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.jsonl", '{"tokens": ["a"], "name": ["O"]}', "a.jsonl:1: no column 'ner_tags'; pass --label_column, "),
         ("a.txt", "a;O\nb;B-X\n", "a.txt: the words have no labels; give CoNLL files (a tab or space before"),
         ("a.csv", "word,pos\na,DT\nb,\n", "a.csv:3: the label is blank; fix or remove it"),
-        ("a.csv", "w1,O\nw2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),
+        ("a.csv", "w1,O\nw2 w2,B-X\nw3,O\n", "a.csv:1: label holds 'O', no list of labels; "),
         ("a.jsonl", '{"text": "w1", "label": [[0, 2]]}', "a.jsonl:1: label holds [0, 2], no entity such as [0, 4, 'P"),
         ("a.jsonl", '{"text": "w1", "label": [[5, 7, "X"]]}', "a.jsonl:1: no word at the characters 5 to 7 of label"),
         ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens is neither a list of words nor"),
@@ -316,6 +313,14 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expec
     with pytest.raises(InputError) as caught:
         read_tagged([name])
     assert str(caught.value).startswith(expected)
+
+
+def test_sentences_of_the_training_are_counted_in_other_parts(tmp_path, caplog):
+    task = TokenClassificationTask.__new__(TokenClassificationTask)
+    task.head = TokenClassificationHead(tiny_tokenizer())
+    files = {"train": write(tmp_path, "a.conll", "x B-X\n\ny O\n"), "test": write(tmp_path, "b.conll", "X O\n")}
+    task.prepare({part: read_tagged(paths) for part, paths in files.items()})
+    assert "1 of 1 test rows have the same words as a training row" in caplog.text
 
 
 def test_a_label_that_training_does_not_have(tmp_path):

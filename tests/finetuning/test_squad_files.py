@@ -72,6 +72,8 @@ def test_a_table_has_lists_of_answers_as_json(tmp_path):
         ("a.json", lines(*ROWS)),
         ("a.json", ROWS),
         ("a.json", {"data": ROWS}),
+        ("a.json", [{**paragraph, "title": "Money"} for paragraph in squad(*ROWS)["data"][0]["paragraphs"]]),
+        ("a.jsonl", lines(row(), {**row("b"), "is_impossible": "True"})),  # as in a table; its answers are plausible
         ("a.jsonl", lines(row(), {**row("b"), "answers": []})),
         ("a.jsonl", lines({**row(), "answers": [{"text": "30", "answer_start": 15}]}, row("b", ()))),
     ],

@@ -43,6 +43,7 @@ _UNREADABLE = {
     b"<!DOCTYPE html": "an HTML page",
     b"<html": "an HTML page",
     b"{\\rtf": "a document in RTF",
+    b"#FORMAT=WebAnno": "a TSV of WebAnno or INCEpTION (for words, export CoNLL 2002)",
     b"version https://git-lfs": "a pointer of Git LFS (run git lfs pull)",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file

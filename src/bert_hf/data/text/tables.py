@@ -205,7 +205,9 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
 
     named = {name: value for name, value in row.values.items() if not is_index(name)}
     strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
-    if only_strings and len(strings) == 1:
+    # A longer list, such as SQuAD's `paragraphs`, may hold the text
+    longest_list = max((len(str(value)) for value in named.values() if isinstance(value, list)), default=0)
+    if only_strings and len(strings) == 1 and longest_list <= len(str(named[strings[0]])):
         return strings[0]
 
     remedy = f"pass --text_column, one of: {', '.join(named)}"

@@ -36,6 +36,7 @@ class Layout(NamedTuple):
     word: int
     label: int
     label_values: frozenset[str]  # in the first lines
+    prefix: str = ""  # of every word: its language, as in WikiANN's `en:Anna`
 
 
 class Word(NamedTuple):
@@ -80,7 +81,9 @@ def find_layout(
     if at_word is None:
         at_word = _word_column({number: column for number, column in free.items() if number != at_label})
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
-    return Layout(tabs, width, at_number, at_word, at_label, labels)
+    language = re.match(r"[a-z-]+:(?=.)", columns[at_word][0])
+    prefix = language[0] if language and all(word.startswith(language[0]) for word in columns[at_word]) else ""
+    return Layout(tabs, width, at_number, at_word, at_label, labels, prefix)
 
 
 def _fields(line: str, tabs: bool) -> list[str]:
@@ -175,7 +178,7 @@ def _words_of_file(path: str, layout: Layout, encoding: str | None) -> Iterator[
                 yield None
             previous_number = int(word_number or 0)
             begins = False
-            yield Word(fields[layout.word], fields[layout.label], number, str(documents))
+            yield Word(fields[layout.word].removeprefix(layout.prefix), fields[layout.label], number, str(documents))
 
 
 def _is_comment(line: str, fields: list[str], layout: Layout) -> bool:

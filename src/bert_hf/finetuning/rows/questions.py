@@ -42,17 +42,18 @@ def question_rows(path: str, encoding: str | None = None, separator: str | None 
 def json_rows(path: str) -> Iterator[Row]:
     """Yield the questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines stay as they are."""
     try:
-        data = read_json(path)["data"]
-    except (InputError, KeyError, TypeError):  # lines, or a list
+        whole = read_json(path)
+        data = whole if any("qas" in part for part in whole) else whole["data"]
+    except (InputError, KeyError, TypeError):  # lines, or a list of flat rows
         yield from read_rows(path)
         return
 
     try:
         for article in data:
-            if "paragraphs" not in article:
+            if "paragraphs" not in article and "qas" not in article:
                 yield Row(dict(article), path)
                 continue
-            for paragraph in article["paragraphs"]:
+            for paragraph in article.get("paragraphs", [article]):  # a list of paragraphs has no articles
                 shared = {"context": paragraph["context"], "title": article.get("title", "")}
                 yield from (Row({**fields, **shared}, path) for fields in paragraph["qas"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -107,7 +108,7 @@ def _question(row: Row, answers_are: str) -> Question:
 
 def answers_with_starts(row: Row) -> list[tuple[str, int | None]]:
     """Return the text and the `answer_start` of each answer, from either shape (see `questions_of_rows`)."""
-    if row.values.get("is_impossible") is True:
+    if str(row.values.get("is_impossible")).lower() == "true":  # also in a table
         return []
     answers = parsed_cell(row.values.get("answers"))
     pairs: list[tuple[Any, Any]] = [(None, None)]  # an invalid one, where neither shape can be read

@@ -148,10 +148,11 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     label = label_column or _usual_column(first, TAG_COLUMNS)
     has_label = isinstance(first.get(label), str) and list_cell(first.get(label)) is None
     sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
-    word = word_column or _usual_column(first, WORD_COLUMNS if has_label or sentence else WORD_COLUMN)
+    word = word_column or _usual_column(first, (*WORD_COLUMNS, "text") if has_label or sentence else WORD_COLUMN)
     cell = first.get(word)
     parts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
     are_sentences = any(words == labels > 1 for words, labels in parts)  # the first one may be of one word
+    are_sentences |= str(word).lower() == "text" and any(words > 1 for words, _ in parts)
     if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label) or are_sentences:
         yield from rows
         return
