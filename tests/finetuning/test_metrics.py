@@ -90,3 +90,4 @@ def test_average_precision_of_a_class_without_rows():
     logits = logits_of([0, 1, 0, 1])
     assert metrics_of(logits, np.zeros(4, int))[RANKING] == 0.0
     assert metrics_of(logits, np.ones(4, int))[RANKING] == 1.0
+    assert metrics_of(logits_of([0, 0], 2), np.zeros(2, int))["matthews_correlation"] == 0.0  # and no warning

@@ -154,6 +154,9 @@ def test_a_model_of_pairs_refuses_single_texts(tmp_path):
     assert predict(model, rows, tokenizer) == predict(model, [("w1", "w2")], tokenizer)
     with pytest.raises(InputError, match="trained on pairs"):
         predict(model, ["w1"], tokenizer)
+    model.config.trained_on = {**trained, "text_column": "text", "text_pair_column": None}
+    with pytest.raises(InputError, match=r"on single texts, not on pairs \(sentence1 and sentence2\); pass"):
+        predict(model, [{"sentence1": "w1", "sentence2": "w2"}], tokenizer)
 
 
 def test_columns_pass_through_in_order(tmp_path):

@@ -162,9 +162,10 @@ class ClassificationHead(Head):
         # A finished model reads pairs if and only if it was trained on pairs
         if pair is None and "text_pair_column" in trained:
             columns = find_columns(row, columns, labels)
-            if trained["text_pair_column"] is None:
-                return columns._replace(pair=None)
-            if columns.pair is None:
+            if trained["text_pair_column"] is None and columns.pair is not None:
+                what = f"the model was trained on single texts, not on pairs ({columns.text} and {columns.pair})"
+                raise row.header_error(what, "pass --text_column")
+            if trained["text_pair_column"] is not None and columns.pair is None:
                 raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
         return columns
 
@@ -270,18 +271,15 @@ class ClassificationHead(Head):
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
         """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
         assert isinstance(kept, np.ndarray)
-        self._warn_of_drift(encoded)
+        # Rows that a finished model predicts may differ from its training rows, which `typical` describes: logged once
+        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
+            logger.info(line)
+            self.typical = {}
         outputs = average_windows(kept, encoded.row_of_feature)  # a long text may have several features
         if self.label_scale is None:
             return outputs
         mean, deviation = self.label_scale
         return outputs * deviation + mean
-
-    def _warn_of_drift(self, encoded: EncodedTexts) -> None:
-        """Log once if rows that a finished model predicts differ from its training rows, which `typical` describes."""
-        if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
-            logger.info(line)
-            self.typical = {}
 
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
         """Return `score` of a regression, `labels` and `scores` of several labels, else `label` and `score`."""

@@ -65,11 +65,13 @@ def classification_metrics(
     predictions, references = np.asarray(predictions), np.asarray(references)
     classes = 1 + int(max(predictions.max(), references.max())) if logits is None else logits.shape[-1]
     averaging: Any = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
-    metrics = {
-        "accuracy": float(accuracy_score(references, predictions)),
-        "f1": float(f1_score(references, predictions, **averaging)),
-        "matthews_correlation": float(matthews_corrcoef(references, predictions)),
-    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # where all are of one class, the correlation is 0
+        metrics = {
+            "accuracy": float(accuracy_score(references, predictions)),
+            "f1": float(f1_score(references, predictions, **averaging)),
+            "matthews_correlation": float(matthews_corrcoef(references, predictions)),
+        }
 
     if combined:
         metrics["combined_score"] = (metrics["accuracy"] + metrics["f1"]) / 2

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from torch import Tensor, nn
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.console import format_table, logger
+from bert_hf.console import format_table
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.decisions import thresholds
@@ -23,7 +23,7 @@ from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.metrics.classification import FEW_CLASSES, THRESHOLD_METRICS, metric_title
 from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
 from bert_hf.finetuning.rows.labelled_texts import REGRESSION, Columns, LabelledTexts, names_of
-from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups, words_of
+from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.splits import row_strata
 from bert_hf.finetuning.tasks.task import Task
 from bert_hf.training.publishing.curves import draw_confusion
@@ -114,20 +114,12 @@ class ClassificationTask(Task):
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
-        """Check the classes and give them their ids; log which rows repeat a training row."""
+        """Check the classes and give them their ids."""
         head, task_args = self.head, self.task_args
         if not head.regression:
             parts["train"].check_classes(bool(task_args.task or task_args.problem_type))
             head.labels = head.labels or self._class_names(parts)
         super().prepare(parts)
-        self._log_repeated_rows(parts)
-
-    def _log_repeated_rows(self, parts: dict[str, LabelledTexts]) -> None:
-        """Log how many rows of each other part repeat the words of a training row, which raises the metrics."""
-        train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}  # texts without words do not count
-        for name in parts.keys() - {"train"}:
-            if repeated := sum(tuple(words_of(text)) in train for text in parts[name].joined()):
-                logger.info(f"{repeated:,} of {len(parts[name]):,} {name} rows have the same words as a training row")
 
     def _class_names(self, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
         """Return the class names of the training rows by id.

@@ -14,12 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.files import json_checksum, write_durably
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.console import shorten_list
+from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads import head_named
 from bert_hf.finetuning.heads.head import Head, Kept, Labels, compute_further_metrics, compute_metrics, rows_of_files
+from bert_hf.finetuning.rows.near_duplicates import words_of
 from bert_hf.finetuning.rows.splits import split_rows, take
 from bert_hf.models.loading import config_of_checkpoint
 
@@ -110,8 +111,18 @@ class Task:
         return "optional" if part.startswith("test") else "needed"
 
     def prepare(self, parts: dict[str, Any]) -> None:
-        """Check the rows of all parts together, and let the head take its labels from the training rows."""
+        """Check the rows of all parts, let the head take its labels, and log how many rows repeat a training row."""
         self.head.check(parts)
+        words = {part: self._words(rows) for part, rows in parts.items()} if self.head.text_columns else {}
+        train = {*words.pop("train", [])} - {""}  # texts without words do not count
+        for part, of_rows in words.items():
+            if repeated := sum(own in train for own in of_rows):
+                logger.info(f"{repeated:,} of {len(of_rows):,} {part} rows have the same words as a training row")
+
+    def _words(self, rows: Any) -> list[str]:
+        """Return the words of each row as one text."""
+        texts = ("\n".join(self.head.texts_of_row(rows, number)) for number in range(len(rows)))
+        return [" ".join(words_of(text)) for text in texts]
 
     def groups(self, rows: Any) -> np.ndarray:
         """Return (N,) group numbers: rows of a group are near-duplicates, and stay in one part."""
