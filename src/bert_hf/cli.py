@@ -73,8 +73,7 @@ def _run(name: str, words: list[str]) -> int:
         try:
             machine, words = parser.parse_known_args(words)
         except argparse.ArgumentError as error:
-            remedy = "`bert-hf --help` shows an example"
-            raise InputError(str(error), where="command line", remedy=remedy) from None
+            raise InputError(str(error), where="command line", remedy="`bert-hf --help` shows an example") from None
         processes = machine.num_processes
         if processes is None:
             processes = _default_processes(machine.accelerate_config)

@@ -56,8 +56,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
     """Reject a name that is not in `names`; the remedy is the most similar name, or all of them."""
     if name not in names:
-        remedy = did_you_mean(name, names).strip() or f"one of: {', '.join(names)}"
-        raise InputError(what, where=where, remedy=remedy)
+        raise InputError(what, where=where, remedy=did_you_mean(name, names).strip() or f"one of: {', '.join(names)}")
 
 
 class RunInterrupted(BaseException):

@@ -50,9 +50,6 @@ def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
     write_durably(root / TABLE, table[names].to_csv(index=False, lineterminator="\n"))
 
 
-# ---- statistics
-
-
 def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the columns name, train_size, fold and value of a metric: of the models, then of the baselines.
 
@@ -94,9 +91,6 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
     return float(differences.mean()), float(half_width), int((differences > 0).sum()), count
 
 
-# ---- the page
-
-
 def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference: str | None) -> list[str]:
     """Write the page and the picture; return the tables and the paths, to be printed."""
     part = "Test" if prefix_of(cells) == "test_" else "Validation"
@@ -135,9 +129,6 @@ def _table(scores: pd.DataFrame, reference: str | None) -> list[str]:
 
 def _size(size: Any) -> str:
     return size if size == "all" else f"{size:,}"
-
-
-# ---- the picture
 
 
 def draw_learning_curves(scores: dict[str, pd.DataFrame], path: Path) -> None:

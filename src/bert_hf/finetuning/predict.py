@@ -164,7 +164,7 @@ def _values(text: Any) -> dict[str, Any]:
     return {"tokens" if isinstance(text, list) else "text": text}
 
 
-# ---- files: options
+# ---- files
 
 
 def check_files(args: PredictorArguments) -> Iterator[str]:
@@ -195,9 +195,6 @@ def read_inputs(args: PredictorArguments) -> Iterator[str]:
     yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
     rows = rows_of_files(predictor.head, args.test_file or [], args.encoding)
     yield f"rows: {sum(1 for _ in rows):,}"
-
-
-# ---- files: predictions, in windows
 
 
 def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
@@ -246,9 +243,6 @@ def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list,
     for window, following in itertools.pairwise(itertools.chain(windows, [[]])):
         yield [*before, *window, *following[:context]], slice(len(before), len(before) + len(window))
         before = window[max(0, len(window) - context) :]
-
-
-# ---- files: output
 
 
 def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:

@@ -120,8 +120,7 @@ def check_trained(task: Task) -> None:
     identity = identity_in(Path(str(where)))
     if task.split_off and identity is not None and identity.get("data") != task.fingerprint()["data"]:
         what = f"{' and '.join(task.split_off)} rows would be split off rows that it may have been trained on"
-        remedy = "pass the data of its training, or use bert-hf evaluate"
-        raise InputError(what, where="--train_file", remedy=remedy)
+        raise InputError(what, where="--train_file", remedy="pass the data of its training, or use bert-hf evaluate")
 
 
 def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -> dict:

@@ -108,8 +108,7 @@ class StepBudget:
         steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
         if steps < 1:
             what = f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)"
-            remedy = "give more hours, a smaller batch or a smaller model"
-            raise InputError(what, where="--max_hours", remedy=remedy)
+            raise InputError(what, where="--max_hours", remedy="give more hours, a smaller batch or a smaller model")
         logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
         return steps
 

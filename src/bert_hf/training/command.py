@@ -52,8 +52,7 @@ def check_installed(extra: str, *packages: str) -> None:
     """Raise an `InputError` with the command of pip if a package of an extra, by its import name, is not installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
         requirement = f"-c constraints.txt -e '.[{extra}]'" if in_clone() else f"'bert-hf[{extra}]'"
-        remedy = f"{program('pip')} install {requirement}"
-        raise InputError(f"not installed: {', '.join(missing)}", remedy=remedy)
+        raise InputError(f"not installed: {', '.join(missing)}", remedy=f"{program('pip')} install {requirement}")
 
 
 def program(name: str) -> str:

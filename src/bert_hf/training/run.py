@@ -195,8 +195,7 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
         check_no_foreign_files(folder, RUN_RECORD)
     checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
-        remedy = "give a folder checkpoint-N, or leave it out"
-        raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)
+        raise InputError("no such checkpoint", where=checkpoint, remedy="give a folder checkpoint-N, or leave it out")
 
     # Optimizer, schedule, device, metric
     check_optimizer(args)

@@ -48,8 +48,7 @@ class Objective:
         """Raise an `InputError` if a model of this configuration cannot tell two segments apart."""
         if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
             what = f"sentence pairs need 2 token types, the model has {config.type_vocab_size}"
-            remedy = 'set "type_vocab_size": 2, or pass --nsp false'
-            raise InputError(what, where=where or "config", remedy=remedy)
+            raise InputError(what, where=where or "config", remedy='set "type_vocab_size": 2, or pass --nsp false')
 
     def check_documents(self, documents: DocumentBounds) -> None:
         """Raise an `InputError` if no pairs can be drawn from these documents."""

@@ -161,9 +161,6 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
             _delete(folder)
 
 
-# ---- the checkpoints of a run, on all of its ranks
-
-
 def best_beside(checkpoint: Path) -> Path | None:
     """Return the best checkpoint until then, which this one's trainer state names; it may have been deleted."""
     best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
