@@ -243,6 +243,7 @@ def test_s2_the_best_model_is_loaded_from_the_run_folder_only(run, tokenizer, tm
     with torch.no_grad():
         trainer.model.cls.predictions.bias.fill_(5.0)
     trainer.state.best_model_checkpoint = str(tmp_path / "away/checkpoint-3")  # the run was moved since
+    trainer._trial = None  # as `train` sets it where no hyperparameters are searched
     trainer._load_best_model()
     assert trainer.model.cls.predictions.bias.abs().max() < 1
     trainer.state.best_model_checkpoint = str(tmp_path / "elsewhere")
