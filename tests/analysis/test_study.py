@@ -132,9 +132,6 @@ def test_a_foreign_folder_and_a_refused_option_leave_nothing(argv, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-# ---- subsets
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_subsets_are_nested_and_stratified(seed):
     rng = np.random.default_rng(seed)
@@ -163,9 +160,6 @@ def test_two_classes_are_in_the_same_order_in_all_cells(tmp_path, yaml):
         options[0].from_scratch = True  # there is no checkpoint
         names = ClassificationTask(options[0], None).head.labels
         assert names == (("a", "b") if "task" in yaml else ("b", "a"))
-
-
-# ---- running
 
 
 def test_killed_three_times_it_ends_with_the_same_bytes(argv, tmp_path):
@@ -209,9 +203,6 @@ def test_weights_of_finished_cells_are_removed(argv, tmp_path):
     assert make_study(argv, FakeRecipe()).run() == 0
     assert not list(tmp_path.rglob("out/**/model.safetensors"))
     assert not list(tmp_path.rglob("out/**/checkpoint-2"))
-
-
-# ---- tables
 
 
 def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):

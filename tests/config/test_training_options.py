@@ -20,8 +20,6 @@ from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_ident
 
 QUIET = {"save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0}
 
-# ---- what is refused
-
 VALUES = {
     "hub_token": "hf_x",
     "hub_strategy": "checkpoint",
@@ -83,9 +81,6 @@ def test_all_other_fields_pass_through(tmp_path):
 def test_actions(given, expected, tmp_path):
     args = FineTuningArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, **given)
     assert (args.do_train, args.do_eval, args.do_predict) == expected
-
-
-# ---- what decides the numbers of a run
 
 
 class Seen(TrainerCallback):

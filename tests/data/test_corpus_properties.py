@@ -34,8 +34,6 @@ WHOLE_FILES = settings(max_examples=max(50, settings.default.max_examples // 40)
 # In memory, if there is such a file system: a disk's fsync would take most of the time.
 scratch = functools.partial(tempfile.TemporaryDirectory, dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
-# ---- sentences, pieces and documents
-
 WORDS = st.text(st.sampled_from("ab .!?\n\r\t\x0b\x1c\x85\u2028漢。é😀́"), max_size=60)
 
 

@@ -111,9 +111,6 @@ def test_folders_of_save_to_disk_are_read(tmp_path):
         text_sources(TextArguments(dataset_name=str(tmp_path / "test")), None)
 
 
-# ---- mails
-
-
 def mail(text: str, kind: str = "plain", charset: str = "utf-8") -> MIMEText:
     return MIMEText(text, kind, charset)
 
@@ -173,8 +170,6 @@ def test_files_of_mails_have_a_document_for_each(tmp_path):
     (tmp_path / "a.txt").write_text("One\n\ntwo")
     assert list(read_documents(str(tmp_path / "a.txt"))) == ["One\n\ntwo"]
 
-
-# ---- separated fields
 
 ROWS = [("Good, really good; or so", "ham"), ("Well: 1,5, no", "spam"), ("Why? | Who", "ham"), ("One; two", "spam")]
 

@@ -39,9 +39,6 @@ def text_with_one_sentence_documents(share: float, documents: int, seed: int = 1
     return make_text(sizes, seed)
 
 
-# ---- the measure
-
-
 def test_random_lengths_are_not_a_leak():
     rng = np.random.default_rng(0)
     leak = length_leak(rng.integers(1, 100, 5000), rng.integers(1, 100, 5000), rng.integers(0, 2, 5000))
@@ -62,9 +59,6 @@ def test_lengths_that_reveal_the_label_are_a_leak(leak_in):
         b[some] = 55
     leak = length_leak(a, b, label)
     assert leak.accuracy > 0.53
-
-
-# ---- the pairs
 
 
 @pytest.mark.parametrize("max_seq_length", [128, 512])
@@ -131,9 +125,6 @@ def test_one_document_among_short_ones_does_not_reveal_the_label():
     assert leak.accuracy <= leak.chance + ALLOWED_LEAK
 
 
-# ---- one-sentence documents
-
-
 FEWER = settings(max_examples=max(100, settings.default.max_examples // 5))
 SIZES = st.lists(st.one_of(st.just(1), st.integers(2, 12)), min_size=2, max_size=40).filter(lambda s: max(s) > 1)
 
@@ -173,9 +164,6 @@ def test_pairs_of_one_sentence_documents_reach_the_target():
     total = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
     for pairs in (total[-2000:-1000], total[-1000:]):
         assert (pairs >= 125).mean() > 0.99
-
-
-# ---- the searches, compared with plain loops
 
 
 @FEWER

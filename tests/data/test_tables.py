@@ -135,9 +135,6 @@ def test_a_field_of_any_length_and_a_carriage_return_in_a_field(tmp_path):
         values(write(tmp_path, "b.csv", "text,label\na\rb,ham\nc,spam\n"))
 
 
-# ---- header
-
-
 @pytest.mark.parametrize(
     ("first", "names"),
     [
@@ -181,9 +178,6 @@ def test_a_first_row_that_counts_is_reported(tmp_path, caplog):
     assert "b.csv: no header" in caplog.text
 
 
-# ---- encodings, classes
-
-
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8"])
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz"])
 def test_encodings(tmp_path, encoding, name):
@@ -209,9 +203,6 @@ def test_names_of_classes_replace_their_numbers(tmp_path):
     rows = [row.values for row in read_rows(str(tmp_path / "a.parquet"))]
     assert [row["label"] for row in rows] == ["yes", "no", None]
     assert [row["tags"] for row in rows] == [["O", "B"], [], ["B"]]
-
-
-# ---- errors
 
 
 @pytest.mark.parametrize(

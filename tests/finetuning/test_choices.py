@@ -47,8 +47,6 @@ def read(folder, name, content, **options):
     return Unsplit(TaskArguments(train_file=[str(path)], **options), None).parts
 
 
-# ---- rows
-
 BOTH = ("", "q", ("x", "y"), 1)
 SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "ending1": "reads.", "label": 1}
 
@@ -139,9 +137,6 @@ def test_contexts_of_one_pattern_are_split(tmp_path, caplog):
     assert "! the contexts are near-duplicates of each other" in caplog.text
 
 
-# ---- inputs
-
-
 def test_inputs_equal_the_stock_tokenizers(words):
     rows = [choice_row(Row(row, "")) for row in ROWS]
     features = encode_choices(rows, words, 128)
@@ -185,9 +180,6 @@ def test_the_collator_equals_transformers_and_needs_no_labels(words):
     unlabelled = encode_choices([choice_row(Row({**row, "label": -1}, "")) for row in ROWS], words, 128)
     assert "labels" not in unlabelled.column_names
     assert "labels" not in MultipleChoiceHead(words).collator()(list(unlabelled.remove_columns("length")))
-
-
-# ---- the task
 
 
 @pytest.fixture
@@ -238,9 +230,6 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
     torch.testing.assert_close(smoothed, torch.stack(each))
     smoothed.sum().backward()
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
-
-
-# ---- a whole run
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ def by_hand(trainer, part):
     return logits, losses / labels
 
 
-# ---- evaluation
-
-
 @pytest.mark.parametrize("head", [Classes, Tokens])
 def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, head):
     trainer = make_finetuner(tmp_path, head, per_device_eval_batch_size=4)
@@ -55,9 +52,6 @@ def test_rows_that_are_not_a_part_of_the_task_are_refused(tmp_path):
     other = trainer.get_eval_dataloader(trainer.task.encoded("validation").features)
     with pytest.raises(InputError, match="not rows of the task"):
         trainer.evaluation_loop(other, "evaluation")
-
-
-# ---- the best evaluation
 
 
 class Scripted(RandomTask):
@@ -144,9 +138,6 @@ def test_errors_of_numbers_are_better_when_they_are_lower(tmp_path):
     assert run.better_baselines("rmse", 2.5, baselines) == []
 
 
-# ---- what is chosen by width and rows
-
-
 @pytest.mark.parametrize(("width", "rate", "epochs"), [(128, 1e-3, 4), (256, 3e-4, 4), (512, 1e-4, 4), (768, 5e-5, 3)])
 def test_rate_and_epochs_by_width(tmp_path, width, rate, epochs):
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
@@ -178,9 +169,6 @@ def test_epochs_that_are_given_are_kept_unless_least_steps_are_given_too(tmp_pat
 def test_the_best_weights_are_kept_where_the_run_is_evaluated(tmp_path, options, kept, saved):
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **options)
     assert (args.load_best_model_at_end, args.save_strategy) == (kept, saved)
-
-
-# ---- the whole path
 
 
 @pytest.fixture

@@ -87,9 +87,6 @@ def write(folder, task, suffix=".tsv", opener=open, **changed):
     return str(folder)
 
 
-# ---- reading
-
-
 @pytest.mark.parametrize("task", FILES)
 def test_the_files_of_each_task(tmp_path, task):
     parts = read_task_folder(task, write(tmp_path, task))
@@ -109,9 +106,6 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path, caplog):
     parts = read_task_folder("qqp", write(tmp_path, "qqp", train=train))
     assert len(parts["train"]) == 2
     assert f"{tmp_path / 'train.tsv'}: skipped 2 incomplete rows" in caplog.text
-
-
-# ---- bad input
 
 
 @pytest.mark.parametrize(
@@ -140,9 +134,6 @@ def test_every_error_names_file_and_line(tmp_path, monkeypatch, task, changed, e
     with pytest.raises(InputError) as caught:
         read_task_folder(task, ".")
     assert str(caught.value).startswith(expected)
-
-
-# ---- tasks
 
 
 def test_a_model_of_a_benchmark_s_folder_records_that_it_reads_pairs(tmp_path):
@@ -191,9 +182,6 @@ def test_the_rare_one_of_two_unknown_labels_is_positive():
     assert order_labels({"ok": 900, "junk": 120}) == ("ok", "junk")
     assert order_labels({"ok": 500, "junk": 400}) == ("junk", "ok")
     assert order_labels({"junk": 100, "spam": 900}) == ("junk", "spam")
-
-
-# ---- submissions
 
 
 @pytest.mark.parametrize(

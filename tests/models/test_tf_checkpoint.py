@@ -42,9 +42,6 @@ def convert(folder: Path, *options: str) -> int:
     return recipe("convert_tf_checkpoint")([str(folder), *options])
 
 
-# ---- reader
-
-
 def test_tensors_have_the_bytes_that_tensorflow_reads(expected):
     bundle = TensorBundle(PREFIX)
     for name, tensor in expected.items():
@@ -153,17 +150,11 @@ def test_checkpoints_of_other_models_are_refused(name, other, problem, tmp_path,
     assert problem in capsys.readouterr().err
 
 
-# ---- names
-
-
 def test_names_are_a_bijection_onto_those_of_transformers(expected):
     names = [weight_name(name) for name in expected]
     model = BertForPreTraining(read_tf_config(PREFIX.parent / "bert_config.json"))
     assert len(set(names)) == len(names)
     assert set(names) == {name for name, _ in model.named_parameters()}
-
-
-# ---- converted networks
 
 
 def gelu(x: np.ndarray) -> np.ndarray:

@@ -32,9 +32,6 @@ def two_ranks(tmp_path_factory):
     return launch(tmp_path_factory.mktemp("two_ranks"), "cpu_ddp")
 
 
-# ---- one model in several layouts
-
-
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory):
     """All 64 sequences in one batch, in this process."""
@@ -139,9 +136,6 @@ def test_two_ranks_under_deepspeed_zero_2_with_its_operator(layout, tmp_path):
     """As in a run: the operator is compiled the first time, for a minute or two."""
     pytest.importorskip("deepspeed")
     check_zero_2(launch(tmp_path, "cpu_zero2", "operator"), layout)
-
-
-# ---- state that ranks share, and state that they must not share
 
 
 @pytest.fixture(scope="module")
