@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.downstream import Classes, RandomTask, Tokens, collate, make_finetuner
 from tiny import tiny_config
-from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
+from transformers import AutoTokenizer, BertForSequenceClassification, TrainingArguments, pipeline
 
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import TaskArguments
@@ -128,9 +128,13 @@ def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
 
 
 def test_errors_of_numbers_are_better_when_they_are_lower(tmp_path):
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", metric_for_best_model="rmse")
-    resolve_defaults(args, make_finetuner(tmp_path).task, None)
-    assert args.greater_is_better is False
+    trainer, options = make_finetuner(tmp_path), {"use_cpu": True, "metric_for_best_model": "rmse"}
+    for args in (
+        FineTuningArguments(str(tmp_path), **options),
+        FineTuningArguments(str(tmp_path), load_best_model_at_end=False, **options),  # for an EarlyStoppingCallback
+        TrainingArguments(str(tmp_path), **options),
+    ):
+        assert FineTuner(trainer.model, args, task=trainer.task).args.greater_is_better is False
 
     baselines = {"baseline_mean_rmse": 5.0, "baseline_words_rmse": 3.0, "baseline_characters_rmse": 4.0}
     [line] = run.better_baselines("rmse", 3.5, baselines)

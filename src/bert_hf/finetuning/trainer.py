@@ -80,13 +80,13 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
     resolve_by_width(args, hidden_size)
     resolve_by_rows(args, len(task.encoded("train").features), task.task_args.min_steps)
     rows = len(task.parts.get("validation", ()))
-    if not args.load_best_model_at_end:
-        return "the last weights are kept"
-    if not args.best_metric_is_given:
+    if args.load_best_model_at_end and not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith(LOWER_IS_BETTER)
+    if not args.load_best_model_at_end:
+        return "the last weights are kept"
     return f"the best {metric} on {rows:,} validation rows decides"
 
 
@@ -192,7 +192,10 @@ class FineTuner(ResumableTrainer):
             model, _ = load_task_model(self.task, args.seed)
         if isinstance(args, FineTuningArguments):
             resolve_defaults(args, self.task, getattr(getattr(model, "config", None), "hidden_size", None))
+        elif selection_metric(args).endswith(LOWER_IS_BETTER):
+            args.greater_is_better = False  # which the stock class only knows of losses
         args.remove_unused_columns = False  # the head may need columns that the network does not take
+        args.batch_eval_metrics, args.eval_do_concat_batches = False, True  # metrics are of all rows
         tokenizer = copy.copy(processing_class or task.tokenizer)
         tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
@@ -278,9 +281,8 @@ class FineTuner(ResumableTrainer):
         name = next((name for name, part in self._parts.items() if part.features is dataloader.dataset), None)
         if name is None:  # rows whose order and labels the task does not know
             raise InputError("not rows of the task", where="dataset", remedy="pass rows to `evaluate` or `predict`")
-        part = self._parts[name]
         output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
-        kept, *losses = (part.restored(each) for each in output.predictions)
+        kept, *losses = (self._parts[name].restored(each) for each in output.predictions)
         self.kept[name] = kept
 
         metrics = {}
@@ -311,8 +313,7 @@ class FineTuner(ResumableTrainer):
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
         """Predict a part's rows, which sets `kept`; return metrics named `PREFIX_…`, none if it has no labels."""
-        features: Any = self._sorted_part(part).features
-        return self.predict(features, metric_key_prefix=prefix).metrics or {}
+        return self.predict(self._sorted_part(part).features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
         """Train, and let the task decide by the validation rows: see `validate`."""
@@ -349,10 +350,8 @@ class FineTuner(ResumableTrainer):
         would end in a second value for its last step, perhaps of other weights. Without a network no weights change.
         """
         logged = any("eval_loss" in log and log["step"] == self.state.global_step for log in self.state.log_history)
-        if logged or self.args.load_best_model_at_end:
-            self.validation_metrics = self.predict_part("validation", "eval")
-        else:
-            self.validation_metrics = self.evaluate()
+        keeps_log = logged or self.args.load_best_model_at_end
+        self.validation_metrics = self.predict_part("validation", "eval") if keeps_log else self.evaluate()
 
         if decisions := self.task.decide(self.kept["validation"], network):
             logger.info("\n".join(decisions))

@@ -29,7 +29,7 @@ RANKING = "average_precision"  # of two classes, from scores
 THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
 FEW_CLASSES = 10  # up to which the confusion matrix is printed and drawn
 CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
-LOWER_IS_BETTER = ("loss", "mse", "mae", "mape", "mase")  # how the names of such metrics end; also of rmse and smape
+LOWER_IS_BETTER = ("loss", "mse", "mae", "mape", "mase", "error", "error_rate")  # endings; also of rmse and smape
 
 
 def positive_scores(logits: np.ndarray) -> np.ndarray:
