@@ -34,13 +34,14 @@ def quick(folder, **options) -> bert_hf.FineTuningArguments:
 
 def test_a_classifier_in_three_lines(checkpoint, tmp_path):
     options = {"head": "classification", "text_column": "body_text", "max_seq_length": 16}
-    trainer = bert_hf.FineTuner(
-        checkpoint, quick(tmp_path), train_dataset=labelled(120), eval_dataset=labelled(20), **options
-    )
+    workers = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "batch_eval_metrics": True}
+    given = {"train_dataset": labelled(120).to_iterable_dataset(), "eval_dataset": labelled(20).to_pandas()}
+    trainer = bert_hf.FineTuner(checkpoint, quick(tmp_path, **workers), **given, **options)
     trainer.train()
     texts = [WORDS["spam"], WORDS["ham"]]
     assert [row["label"] for row in trainer.predict(texts)] == ["spam", "ham"]
     assert trainer.evaluate(labelled(30))["eval_accuracy"] == trainer.evaluate()["eval_accuracy"] == 1.0
+    assert trainer.evaluate(labelled(30))["eval_loss"] != trainer.evaluate()["eval_loss"]
     unlike = [chr(97 + n % 26) * 3 + " " + chr(97 + n // 2) * 4 for n in range(40)]
     rows = datasets.Dataset.from_dict({"body_text": unlike, "kind": ["spam", "ham"] * 20})
     assert bert_hf.FineTuner(checkpoint, train_dataset=rows, **options).task.parts.keys() == {"train", "validation"}

@@ -119,8 +119,7 @@ class ResumableTrainer(Trainer):
     def to_device(self, tensor: Tensor) -> Tensor:
         """Return a tensor on this rank's device; a GPU is not waited for."""
         if tensor.device.type == "cpu" and self.args.device.type == "cuda":
-            pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
-            return pinned.to(self.args.device, non_blocking=True)
+            return tensor.pin_memory().to(self.args.device, non_blocking=True)
         return tensor.to(self.args.device)
 
     # ---- What a subclass may add
@@ -308,8 +307,7 @@ class ResumableTrainer(Trainer):
         minutes = getattr(self.args, "save_minutes", 0)
         since_saved = (time.monotonic() - self._saved_at) / 60
         save = bool(minutes) and since_saved >= minutes
-        shutdown = preemption.shutdown_requested() is not None
-        return shutdown, save, self._time_limit.is_over()
+        return preemption.shutdown_requested() is not None, save, self._time_limit.is_over()
 
     def _save_and_end(self, trial) -> NoReturn:
         """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
@@ -473,7 +471,10 @@ class ResumableTrainer(Trainer):
             return _make_reproducible(super().get_train_dataloader(), self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        return _make_reproducible(super().get_eval_dataloader(eval_dataset), self.args.seed)
+        # With persistent workers Trainer would return the first loader for any other dataset, too
+        is_own = eval_dataset is None or eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)
+        get_loader: Any = super().get_eval_dataloader if is_own else super().get_test_dataloader
+        return _make_reproducible(get_loader(eval_dataset), self.args.seed)
 
 
 class _AtBeginning(TrainerCallback):

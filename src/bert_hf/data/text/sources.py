@@ -207,18 +207,19 @@ def hub_rows(
     if isinstance(dataset, str):
         with _hub_errors(dataset):
             loaded = _load_saved(dataset) if is_saved_dataset(dataset) else datasets.load_dataset(dataset, config)
-    if "train" not in loaded or not len(loaded["train"]):
+    rows = {split: dataset_rows(loaded[split], f"{name} ({split})") for split in splits if split in loaded}
+    if not rows.get("train"):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
-
-    filled = [split for split in splits if split in loaded and len(loaded[split])]
-    return {split: dataset_rows(loaded[split], f"{name} ({split})") for split in filled}
+    return {split: own for split, own in rows.items() if own}
 
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
-    """Return the rows of a `datasets.Dataset`, with the names of classes for numbers, or of a list of dictionaries."""
+    """Return the rows of a dataset, with the names of classes for numbers, of a pandas table or of dictionaries."""
     if isinstance(rows, Mapping):
         raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
+    if hasattr(rows, "iterrows"):  # of pandas, with null for NaN
+        rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
     features = getattr(rows, "features", None)
     rows = rows if features is None else rows.with_format(None)  # no tensors
     return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]
