@@ -389,9 +389,9 @@ class ClassificationHead(Head):
         if self.regression:
             self.labels = ()
         self.threshold = getattr(config, "decision_threshold", None)
+        trained = getattr(config, TRAINED_ON, None) or {}  # `self.trained` is empty in the evaluation of a task
         if self.columns_read is None:  # rows that were read have columns of their own
-            columns = (self.trained.get("text_column") or "text", self.trained.get("text_pair_column"))
-            self.text_columns = tuple(filter(None, columns))
-        self.whole_files = bool(self.trained.get("whole_files"))
-        self.columns_without_header = tuple(self.trained.get("columns_without_header") or ())
-        self.typical = {name: tuple(pair) for name, pair in (self.trained.get("typical") or {}).items()}
+            self.text_columns = tuple(filter(None, map(trained.get, ("text_column", "text_pair_column")))) or ("text",)
+        self.whole_files = bool(trained.get("whole_files"))
+        self.columns_without_header = tuple(trained.get("columns_without_header") or ())
+        self.typical = {name: tuple(pair) for name, pair in (trained.get("typical") or {}).items()}

@@ -151,8 +151,7 @@ class ClassificationTask(Task):
         return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
-        about_long_texts = self.encoded("train").note
-        return "\n".join(filter(None, [super().describe(), about_long_texts, self._few_negatives]))
+        return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._few_negatives]))
 
     def targets(self, part: str) -> Any:
         """Return the class ids or numbers of a part's rows; None where it has no labels."""
@@ -169,7 +168,7 @@ class ClassificationTask(Task):
 
     def forget_decisions(self) -> None:
         super().forget_decisions()
-        self.head.typical = {}  # recorded after a training, to notice drift
+        self.head.typical = {}  # recorded after a training, to notice drift; an evaluation keeps those of the model
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
         """Calibrate the last layer and choose the threshold by validation rows; return a line on each."""
@@ -190,7 +189,7 @@ class ClassificationTask(Task):
 
         if thresholds.threshold_option(self.task_args) is not None:
             lines += self._decide_thresholds(logits, targets)
-        self.head.typical = typical_values(self.encoded("train").features, self.tokenizer)  # to notice drift
+        self.head.typical = self.head.typical or typical_values(self.encoded("train").features, self.tokenizer)
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
