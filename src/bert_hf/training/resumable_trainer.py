@@ -119,7 +119,8 @@ class ResumableTrainer(Trainer):
     def to_device(self, tensor: Tensor) -> Tensor:
         """Return a tensor on this rank's device; a GPU is not waited for."""
         if tensor.device.type == "cpu" and self.args.device.type == "cuda":
-            return tensor.pin_memory().to(self.args.device, non_blocking=True)
+            pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+            return pinned.to(self.args.device, non_blocking=True)
         return tensor.to(self.args.device)
 
     # ---- What a subclass may add
