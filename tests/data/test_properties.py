@@ -26,8 +26,6 @@ LONGEST = 25  # tokens of a sentence
 POSITIONS = 10 * 50 * LONGEST  # more tokens than any text here has
 CONTINUES = np.concatenate([[False] * SPECIAL, np.random.default_rng(0).random(POSITIONS) < 0.5])  # pieces with ##
 
-# ---- texts in which a token's id is its position
-
 
 class NumberedText(TinyStore):
     """Documents in windows, of given numbers of sentences. A token is its position + `SPECIAL`, or a special token."""
@@ -233,9 +231,6 @@ def test_an_epoch_covers_every_sentence(text, length, nsp, epoch):
     assert covered.all()
     if not nsp:
         assert (covered == 1).all()
-
-
-# ---- one large sample
 
 
 @pytest.fixture(scope="module")
