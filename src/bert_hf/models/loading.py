@@ -67,10 +67,11 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
             remedy = "bert-hf convert makes one of a TensorFlow checkpoint; of another, rename bert_config.json"
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
-    if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):  # it may not be absent here
-        what = problem[1]
-        remedy = 'add "model_type": "bert" if it is one' if "None" in what else "give a BERT checkpoint"
-        raise InputError(what, where=path, remedy=remedy)
+    config = {"model_type": None, **read_safe_json(path)}  # it may not be absent here
+    if problem := foreign_architecture(config):
+        is_named = config["model_type"] is not None
+        remedy = "give a BERT checkpoint" if is_named else 'add "model_type": "bert" if it is one'
+        raise InputError(problem[1], where=path, remedy=remedy)
 
     if weights:
         for file in weight_files(folder):
