@@ -1,11 +1,10 @@
-"""Finds documents that equal an earlier one, white space aside; and MinHash signatures, which tell near-duplicates."""
+"""Finds documents that equal an earlier one, white space aside; computes MinHash signatures for near-duplicates."""
 
 import functools
 import hashlib
 import operator
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +19,24 @@ _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf
 def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[int, frozenset[int]], int]:
     """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory.
 
-    Return the numbers of these documents by the index of their input, and how many documents are not empty.
+    Return the numbers of these documents (from 0 in each input) by the index of their input, without inputs that have
+    none; and how many documents are not empty.
     """
     computed = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     per_input = list(progress(computed, "comparing documents", "inputs", len(inputs)))
     digests = np.concatenate([np.zeros(0, np.uint64), *per_input])  # the empty array: there may be no input
 
-    # All but the first of equal digests, empty documents (0) aside; numbered from 0 in each input
+    # All but the first of equal digests, empty documents (0) aside
     filled = digests != 0
     is_duplicate = filled & (first_of_equal(digests) != np.arange(len(digests)))
-    parts = enumerate(np.split(is_duplicate, np.cumsum(list(map(len, per_input)))))
-    duplicates = {index: frozenset(np.flatnonzero(part).tolist()) for index, part in parts if part.any()}
+
+    duplicates = {}
+    begin = 0
+    for index, documents in enumerate(map(len, per_input)):
+        numbers = np.flatnonzero(is_duplicate[begin : begin + documents]).tolist()
+        if numbers:
+            duplicates[index] = frozenset(numbers)
+        begin += documents
     return duplicates, int(filled.sum())
 
 
@@ -62,20 +68,15 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int, values: int) -> np
     sketch = MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")  # it gets hashes, of 32 bits
     rows = []
     for text in texts:
-        _add_shingles(sketch, text, shingle)
+        words = separate_words(text).split()
+        if words:
+            word_hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
+            upper_halves = (shingle_hashes(word_hashes, shingle) >> np.uint64(32)).tolist()
+            for begin in range(0, len(upper_halves), 512):  # a batch that fits into a core's cache
+                sketch.update_batch(upper_halves[begin : begin + 512])
         rows.append(sketch.hashvalues.copy())
         sketch.clear()
     return np.array(rows, np.uint32).reshape(-1, values)
-
-
-def _add_shingles(sketch: Any, text: str, shingle: int) -> None:
-    """Add the sequences of `shingle` words of a text to a `MinHash` of 32-bit hashes."""
-    words = separate_words(text).split()
-    if words:
-        word_hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
-        upper_halves = (shingle_hashes(word_hashes, shingle) >> np.uint64(32)).tolist()
-        for begin in range(0, len(upper_halves), 512):  # a batch that fits into a core's cache
-            sketch.update_batch(upper_halves[begin : begin + 512])
 
 
 def separate_words(text: str) -> str:
@@ -91,7 +92,7 @@ def hash_word(word: str) -> int:
 
 
 def shingle_hashes(word_hashes: np.ndarray, length: int) -> np.ndarray:
-    """Return a hash for each sequence of `length` words (of all words, if fewer): a polynomial modulo 2^64.
+    """Return a hash for each sequence of `length` words (one of all words, if fewer): a polynomial modulo 2^64.
 
     With length 5, the hashes a … f of six words, and the multiplier m:
 
@@ -105,5 +106,5 @@ def shingle_hashes(word_hashes: np.ndarray, length: int) -> np.ndarray:
 
 def first_of_equal(keys: np.ndarray) -> np.ndarray:
     """Return for each key the index of its first occurrence: [0, 1, 0, 3] of [7, 5, 7, 9]."""
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    return first[place]
+    _, first, number_of_key = np.unique(keys, return_index=True, return_inverse=True)
+    return first[number_of_key]

@@ -12,7 +12,7 @@ import inspect
 import platform
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ DEFAULT_PACKAGES = (
     "numpy scipy sklearn pandas matplotlib sympy networkx torch huggingface_hub fontTools datasets accelerate aiohttp "
     "PIL jinja2 joblib"
 ).split()
-DEFAULT_SHARE = 1_000_000  # characters of one package
+DEFAULT_SHARE = 1_000_000  # characters that one package may contribute
 _SKIPPED_FOLDERS = set("tests test testing idlelib lib2to3 site-packages _vendor _inductor _dynamo".split())
 _WHOLE_SENTENCES = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)  # a text that begins and ends as they do
 
@@ -46,7 +46,7 @@ class Documentation:
         return json_checksum(versions)
 
     def read(self) -> Iterator[Piece]:
-        """Yield the documents."""
+        """Yield the documents in pieces."""
         for text in default_documents():
             yield from cut_pieces(text)
 
@@ -60,43 +60,49 @@ def default_documents() -> tuple[str, ...]:
     """
     seen = set()
     documents = []
-    for package in _read_packages():
+    library = Path(sysconfig.get_path("stdlib"))
+    packages = map(_docstrings_of_modules, [library, *_package_folders()])
+    for texts_of_package in [_help_topics(library), *packages]:
         size = 0
-        for docstrings in package:
-            paragraphs = [text for text in _prose(docstrings) if _add_if_new(text, seen)]
+        for texts in texts_of_package:  # of a document
+            paragraphs = [paragraph for paragraph in _prose_paragraphs(texts) if _add_if_new(paragraph, seen)]
             if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:  # else hardly a sentence pair
                 documents.append("\n".join(paragraphs))
                 size += len(documents[-1])
-            if size >= DEFAULT_SHARE:  # the characters that one package may contribute
+            if size >= DEFAULT_SHARE:  # before the other modules are read
                 break
     return tuple(documents)
 
 
-def _read_packages() -> Iterator[Iterable[list[str]]]:
-    """Yield each package as the docstrings of its modules, a list for each; before them Python's help topics."""
-    library = Path(sysconfig.get_path("stdlib"))
+def _help_topics(library: Path) -> Iterator[list[str]]:
+    """Yield each topic of Python's `help()`, as a list of one text, from the folder of the standard library."""
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
-        nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
-        strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-        yield ([text] for text in strings if len(text) > 400)  # the others are keys
+        for node in ast.walk(ast.parse(topics.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:  # no key
+                yield [node.value]
 
-    roots = [library]
+
+def _package_folders() -> Iterator[Path]:
+    """Yield the folder of each of `DEFAULT_PACKAGES` that is installed."""
     for name in DEFAULT_PACKAGES:
         spec = importlib.util.find_spec(name)  # finds a top-level package without importing it
         if spec is not None and spec.submodule_search_locations:
-            roots.append(Path(next(iter(spec.submodule_search_locations))))
+            yield Path(next(iter(spec.submodule_search_locations)))
 
-    for root in roots:
-        paths = sorted(root.rglob("*.py"))
-        yield (_docstrings(path) for path in paths if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts))
+
+def _docstrings_of_modules(package: Path) -> Iterator[list[str]]:
+    """Yield the docstrings of each module of a package, one list per module, in the order of their paths."""
+    for path in sorted(package.rglob("*.py")):
+        if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(package).parts):
+            yield _docstrings(path)
 
 
 def _docstrings(path: Path) -> list[str]:
     """Return the docstrings of a Python file; none if it cannot be parsed, or has too few for a document."""
     try:
         source = path.read_bytes()
-        if source.count(b'"""') < 4:
+        if source.count(b'"""') < 4:  # not even two
             return []
         tree = ast.parse(source)
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -106,8 +112,8 @@ def _docstrings(path: Path) -> list[str]:
     return [text for node in ast.walk(tree) if isinstance(node, documented) and (text := ast.get_docstring(node))]
 
 
-def _prose(texts: list[str]) -> Iterator[str]:
-    """Yield the paragraphs that are prose: no examples, tables, headings, parameter lists."""
+def _prose_paragraphs(texts: list[str]) -> Iterator[str]:
+    """Yield the paragraphs of docstrings that are prose: no examples, tables, headings, parameter lists."""
     for text in texts:
         for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
             lines = [line.strip() for line in block.splitlines()]
@@ -126,7 +132,7 @@ def _prose(texts: list[str]) -> Iterator[str]:
 
 
 def _add_if_new(paragraph: str, seen: set[str]) -> bool:
-    """Return whether no earlier paragraph has the same words, or the same first or last ten; add it if so."""
+    """Return False if its words, or the first or last ten of them, are in `seen`; else add them and return True."""
     words = re.findall(r"[a-z]+", paragraph.lower())
     keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
     if keys & seen:
