@@ -28,7 +28,7 @@ def plain(parts: list[Encoded]) -> list[list[list[int]]]:
     documents, document, sentence, token = [], [], 0, 0
     for part in parts:
         sentence = token = 0
-        for count, ends in zip(part.sentences, part.ends, strict=True):
+        for count, ends in zip(part.sentence_counts, part.ends, strict=True):
             for length in part.sentence_lengths[sentence : sentence + count]:
                 document.append(part.ids[token : token + length].tolist())
                 token += length

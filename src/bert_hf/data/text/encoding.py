@@ -15,11 +15,13 @@ import numpy as np
 import sentencex
 from tokenizers import Tokenizer
 
+from bert_hf.data.text.readers import Piece
+
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
-LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence
+LONG_LINE = 10_000  # characters of a line after which it is cut at an end of a sentence, for `sentencex`
 GROUP = 1 << 18  # characters that are encoded at once
 _REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script, region: sentencex has no rules for them
-# The languages that `sentencex` knows by a code of two letters, by their codes of three.
+# Code of three letters → the code of two by which `sentencex` knows the language
 _TWO_LETTERS = {
     pair[:3]: pair[4:]
     for pair in "afr-af amh-am ara-ar arb-ar asm-as aze-az bel-be ben-bn bod-bo bos-bs bul-bg cat-ca ces-cs cze-cs "
@@ -78,7 +80,7 @@ def _sentencex_code(language: str) -> str:
 
 def _sentences_of_line(line: str, language: str) -> list[str]:
     """Return the sentences of a line, by the rules of a language."""
-    # `sentencex` (1.0.32) panics on a capital letter, white space that is not ASCII and a full stop: make it a space
+    # `sentencex` (1.0.32) panics where white space that is not ASCII is between a capital letter and a full stop
     line = _SPACE_BEFORE_STOP.sub(lambda space: space[0] if space[0].isascii() else " ", line)
     code = _sentencex_code(language)
     return sentencex.segment(code, line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
@@ -98,7 +100,7 @@ def _cut_long_sentence(sentence: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`, cached by path and `version`, which changes with the content."""
+    """Return the tokenizer of a `tokenizer.json`; cached, and loaded again for a new `version` of its content."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -113,11 +115,11 @@ def encode(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.n
 
 
 class Encoded(NamedTuple):
-    """Some pieces of text, one after the other, as ids. P pieces, S sentences, T tokens."""
+    """A group of pieces of text as token ids, one after the other. P pieces, S sentences, T tokens."""
 
     ids: np.ndarray  # (T,) uint16 or int32
     sentence_lengths: np.ndarray  # (S,) int32: tokens, never 0
-    sentences: np.ndarray  # (P,) int64: sentences of each piece
+    sentence_counts: np.ndarray  # (P,) int64: sentences of each piece
     ends: np.ndarray  # (P,) bool: a document ends with the piece
     unknown: int  # how many of the ids are [UNK]
 
@@ -127,21 +129,21 @@ def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def sentences_per_document(sentences: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return (D,) int64, from the sentences and the `ends` of each piece; 0 for a document without text.
+def sentences_per_document(sentence_counts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return (D,) int64: the sentences of each document; 0 for one without text.
 
     Of three pieces with 2, 0 and 1 sentences; the first and the third end a document:
 
-        sentences   [2, 0, 1]     ends [True, False, True]
-        document    [0, 1, 1]     of each piece
-        result      [2, 1]
+        sentence_counts   [2, 0, 1]     ends [True, False, True]
+        document          [0, 1, 1]     of each piece
+        result            [2, 1]
     """
     document = offsets_of(ends)[:-1]
-    return np.bincount(document, sentences).astype(np.int64)
+    return np.bincount(document, sentence_counts).astype(np.int64)
 
 
-def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
-    """Yield `readers.Piece`s in groups of about `GROUP` characters.
+def batch_text_pieces(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, ...]]:
+    """Yield pieces in groups of about `GROUP` characters.
 
     A document of several pieces ends its group, so that a shard, which consists of groups, can end after it.
     """
@@ -161,10 +163,10 @@ def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
         yield tuple(group)
 
 
-def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language: str | None) -> Encoded:
-    """Encode a group of pieces, without empty sentences.
+def encode_group(group: tuple[Piece, ...], tokenizer: tuple[str, str] | Tokenizer, language: str | None) -> Encoded:
+    """Split a group of pieces into sentences and encode them; sentences without tokens are left out.
 
-    `tokenizer` may be the arguments of `load_encoder`: another process loads it once for all of its groups.
+    `tokenizer` may be the arguments of `load_encoder`: a worker process then loads it once for all of its groups.
     """
     encoder = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
     sentences = [split_sentences(piece.text, language) for piece in group]
@@ -176,7 +178,7 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language:
     return Encoded(
         ids=ids.astype(id_type),
         sentence_lengths=lengths[filled].astype(np.int32),
-        sentences=np.bincount(piece_of_sentence[filled], minlength=len(group)),
+        sentence_counts=np.bincount(piece_of_sentence[filled], minlength=len(group)),
         ends=np.array([piece.ends for piece in group]),
         unknown=int((ids == unknown_id).sum()),
     )
@@ -184,14 +186,14 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Tokenizer, language:
 
 @functools.lru_cache(maxsize=2)
 def _unknown_id_and_type(tokenizer: Tokenizer) -> tuple[int | None, type]:
-    """Return the id of [UNK], whatever its name (None: there is none), and the type that holds all ids."""
+    """Return the id of the unknown token (None: there is none), and the smaller numpy type that holds all ids."""
     model = json.loads(tokenizer.to_str())["model"]
     ids = tokenizer.get_vocab()
-    unknown_id = model.get("unk_id", ids.get(model.get("unk_token")))  # the id of Unigram models, of others the token
+    unknown_id = model.get("unk_id", ids.get(model.get("unk_token")))  # Unigram models have the id, others the token
     return unknown_id, np.uint16 if max(ids.values()) + 1 < 2**16 else np.int32
 
 
-def skip_documents(pieces: Iterable, numbers: frozenset) -> Iterator:
+def skip_documents(pieces: Iterable[Piece], numbers: frozenset[int]) -> Iterator[Piece]:
     """Yield the pieces of all documents except those with these numbers (from 0, empty documents counted)."""
     number = 0
     for piece in pieces:

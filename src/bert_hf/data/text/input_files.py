@@ -47,7 +47,7 @@ _UNREADABLE = {
     b"version https://git-lfs": "a pointer of Git LFS (run git lfs pull)",
 }
 _HEAD = 1 << 14  # bytes that tell the kind of a file
-MAILS = (".eml", ".mbox")  # kinds of mails, whatever their names
+MAILS = (".eml", ".mbox")  # kinds of files with mails
 ARTICLES = ".wiki"  # kind of WikiExtractor's files: <doc …> lines around each article
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # errors that reading a compressed file may raise
 TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
@@ -57,7 +57,10 @@ _REMEDY = "check the path (globs need quotes)"
 
 
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files (and `folders`) that paths and globs name, each once, in the order given, a glob's sorted."""
+    """Return the files that paths and globs name, each once, a glob's sorted; with `folders`, also folders.
+
+    A name without a file is an error.
+    """
     by_real_path = {}  # a file that was held out under one name must not be trained on under another
     for pattern in patterns:
         matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)
@@ -68,20 +71,19 @@ def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
     return list(by_real_path.values())
 
 
-def check_disjoint(**named: list[str] | None) -> None:
+def check_disjoint(**patterns_of_option: list[str] | None) -> None:
     """Check that no file is given to two options: its rows would be trained on and tested."""
-    options: dict[str, str] = {}
-    for option, patterns in named.items():
+    option_of_file: dict[str, str] = {}
+    for option, patterns in patterns_of_option.items():
         for path in expand_paths(patterns or [], folders=True):
-            real = os.path.realpath(path)
-            if real in options:
-                what = f"given to both --{options[real]} and --{option}"
+            other = option_of_file.setdefault(os.path.realpath(path), option)
+            if other != option:
+                what = f"given to both --{other} and --{option}"
                 raise InputError(what, where=path, remedy="give other data to one of them")
-            options[real] = option
 
 
 def _expand_path(pattern: str) -> list[str]:
-    """Return the files of a glob in order, or the one that a path names; each exists."""
+    """Return the files of a glob in order, or the path itself; a path that is not a regular file is an error."""
     is_glob = glob.has_magic(pattern) and not os.path.lexists(pattern)  # a name may contain [1]
     paths = sorted(glob.glob(pattern, recursive=True)) if is_glob else [pattern]
 
@@ -96,7 +98,7 @@ def compression(path: str | Path) -> str | None:
     return _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[0] if os.path.isfile(path) else None
 
 
-def named_kind(path: str | Path) -> str:
+def kind_by_name(path: str | Path) -> str:
     """Return the suffix of a file name in lower case, without a suffix of compression: `.txt` for `a.TXT.gz`."""
     name = Path(path)
     return (Path(name.stem) if name.suffix.lower() in _OPENERS else name).suffix.lower()
@@ -105,12 +107,15 @@ def named_kind(path: str | Path) -> str:
 def kind_of(path: str | Path) -> str:
     """Return the kind of a file as a suffix: by its first kilobytes where they tell it, else by its name."""
     kind = _compression_and_kind(str(path), os.stat(path).st_mtime_ns)[1] if os.path.isfile(path) else None
-    return kind or named_kind(path)
+    return kind or kind_by_name(path)
 
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
 def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None]:
-    """Return compression and kind of a file, each if its content tells it; `mtime` is for the cache."""
+    """Return compression and kind of a file, each if its content tells it; reject files that are not text.
+
+    `mtime` is for the cache: a file that is written again is looked into again.
+    """
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         packing = next((suffix for magic, suffix in _COMPRESSED.items() if head.startswith(magic)), None)
@@ -121,21 +126,25 @@ def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None
             except DAMAGED:  # reported where it is read
                 return packing, None
 
-    unreadable = next((kind for magic, kind in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
-    if head[257:262] == b"ustar":
-        unreadable = unreadable or "a tar archive"
-    if unreadable:
-        raise InputError(f"{unreadable}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
-
-    kind = _kind_of_text(head, named_kind(path))
+    _reject_other_formats(head, path)
+    kind = _kind_of_text(head, kind_by_name(path))
     if kind in (".csv", ".tsv") and b"\r" in head and b"\n" not in head:
         remedy = f"convert the file: tr '\\r' '\\n' < {path}"
         raise InputError("its lines end as on an old Mac (CR)", where=path, remedy=remedy)
     return packing, kind
 
 
+def _reject_other_formats(head: bytes, path: str) -> None:
+    """Raise an `InputError` for a file whose first bytes, decompressed, are those of a format that is not read."""
+    unreadable = next((kind for magic, kind in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
+    if head[257:262] == b"ustar":
+        unreadable = unreadable or "a tar archive"
+    if unreadable:
+        raise InputError(f"{unreadable}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
+
+
 def _kind_of_text(head: bytes, named: str) -> str | None:
-    """Return the kind of a file by its first bytes, decompressed; None if they leave it to its name."""
+    """Return the kind of a file by its first bytes, decompressed; None if the kind by its name (`named`) counts."""
     head = head.removeprefix(codecs.BOM_UTF8)
     text = head.lstrip()
     if head.startswith(b"PAR1"):
@@ -154,7 +163,7 @@ def _kind_of_text(head: bytes, named: str) -> str | None:
 
 
 def _are_json_objects(text: bytes) -> bool:
-    """Return whether the first three lines are JSON objects."""
+    """Return True if the first three lines are JSON objects."""
     lines = [line for line in text.split(b"\n")[:4] if line.strip()]
     try:
         values = [json.loads(line) for line in lines[:-1] or lines]  # the last of several lines may be cut off
@@ -190,10 +199,10 @@ def log_misnamed(files: tuple[str, ...]) -> None:
     misnamed: dict[str, list[str]] = {}
     for path in files:
         suffix = Path(path).suffix.lower()
-        named = named_kind(path) + (suffix if suffix in _OPENERS else "")
-        kind = kind_of(path) + (compression(path) or "")
-        if kind != named:
-            misnamed.setdefault(kind, []).append(Path(path).name)
+        by_name = kind_by_name(path) + (suffix if suffix in _OPENERS else "")
+        by_content = kind_of(path) + (compression(path) or "")
+        if by_content != by_name:
+            misnamed.setdefault(by_content, []).append(Path(path).name)
     for kind, names in misnamed.items():
         logger.info(f"{shorten_list(names)}: read as {kind}, as the content shows")
 

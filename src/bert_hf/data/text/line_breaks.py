@@ -20,20 +20,18 @@ def wrap_width(texts: Iterable[str]) -> int | None:
         return None
 
     width = sorted(map(len, lines))[round(0.98 * (len(lines) - 1))]  # a few lines may be longer
-    full = sum(len(line) > _FULL * width for line in lines) / len(lines)
-    inside_sentence = sum(not line.endswith(_ENDS) for line in lines) / len(lines)
+    full_share = sum(len(line) > _FULL * width for line in lines) / len(lines)
+    open_share = sum(not line.endswith(_ENDS) for line in lines) / len(lines)  # the sentence goes on
+    letter_share = sum(line.lstrip()[0].isalpha() for line in lines) / len(lines)  # those of logs do not begin so
     mean_words = sum(len(line.split()) for line in lines) / len(lines)
-    begin_with_letter = sum(line.lstrip()[0].isalpha() for line in lines) / len(lines)  # those of logs do not
-    is_prose = inside_sentence > 0.5 and mean_words > 3 and begin_with_letter > 0.5
-    return width if width in _WIDTHS and full > 0.8 and is_prose else None
+    is_prose = open_share > 0.5 and letter_share > 0.5 and mean_words > 3
+    return width if width in _WIDTHS and full_share > 0.8 and is_prose else None
 
 
 def join_lines(text: str, width: int) -> str:
     """Join each line to the next one, up to a blank line, where it is almost full or the next word had no room in it.
 
-    The width 0 joins all lines of a paragraph.
-
-    With the width 24:
+    The width 0 joins all lines of a paragraph. With the width 24:
 
         The ship left at noon        The ship left at noon and came back. Nobody knew.
         and came back. Nobody   →    The end.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
+from email.message import Message
 from html.parser import HTMLParser
 
-_USUAL = frozenset(
+_USUAL_HEADERS = frozenset(
     b"from to cc subject date received return-path delivered-to message-id mime-version content-type reply-to sender "
     b"content-transfer-encoding organization newsgroups".split()
 )
@@ -29,11 +30,11 @@ def is_mail(head: bytes) -> bool:
             names.add(match[1].lower())
         elif not line[:1].isspace() or not line.strip():  # not the rest of a long header
             break
-    return len(names & _USUAL) >= 2
+    return len(names & _USUAL_HEADERS) >= 2
 
 
 def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the mails of an mbox file; a line `From …` precedes each: the first, or one with a time after a blank."""
+    """Yield the mails of an mbox without the `From …` lines before them: line 1, or with a time after a blank line."""
     mail: list[bytes] = []
     blank = True
     for number, line in enumerate(lines):
@@ -49,8 +50,14 @@ def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mail_text(raw: bytes) -> str:
-    """Return subject and body of a mail; of a body that is both plain text and HTML the plain one."""
+    """Return subject and body of a mail, with a blank line between them."""
     mail = email.message_from_bytes(raw)
+    parts = (_subject(mail), _body(mail).replace("\r\n", "\n"))
+    return "\n\n".join(filter(None, parts))
+
+
+def _body(mail: Message) -> str:
+    """Return the text of a mail's parts that are no attachments: the plain ones, else the HTML ones as text."""
     bodies: dict[str, list[str]] = {"plain": [], "html": []}
     for part in mail.walk():
         kind = part.get_content_subtype()
@@ -58,14 +65,17 @@ def mail_text(raw: bytes) -> str:
             content = part.get_payload(decode=True)
             text = _decode(content, part.get_content_charset("utf-8")) if isinstance(content, bytes) else ""
             bodies[kind].append(text if kind == "plain" else html_text(text))
-    plain, html = ("\n".join(text.strip() for text in texts) for texts in bodies.values())
+    plain = "\n".join(map(str.strip, bodies["plain"]))
+    return plain or "\n".join(map(str.strip, bodies["html"]))
 
+
+def _subject(mail: Message) -> str:
+    """Return the subject of a mail on one line, decoded; an empty string if it has none."""
     subject = next((value for name, value in mail.raw_items() if name.lower() == "subject"), "")
     with contextlib.suppress(HeaderParseError, LookupError, ValueError):  # else it stays encoded
         subject = str(make_header(decode_header(subject)))
     subject = _decode(subject.encode("utf-8", "surrogateescape"))  # bytes without a charset are surrogates in it
-    parts = (" ".join(subject.split()), (plain or html).replace("\r\n", "\n"))
-    return "\n\n".join(filter(None, parts))
+    return " ".join(subject.split())
 
 
 def _decode(raw: bytes, charset: str = "utf-8") -> str:
@@ -79,7 +89,7 @@ def _decode(raw: bytes, charset: str = "utf-8") -> str:
 
 
 class _TextCollector(HTMLParser):
-    """Collects the text between tags in `parts`; each block element begins a line."""
+    """Collects in `parts` the text that a page shows, and a line break where a block element begins."""
 
     def __init__(self):
         super().__init__()

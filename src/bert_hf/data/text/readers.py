@@ -39,7 +39,7 @@ def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
 
 
 def documents(pieces: Iterable[Piece]) -> Iterator[str]:
-    """Yield whole documents, each joined from its pieces; for texts that are known to be small."""
+    """Yield each document as one string, joined from its pieces; for documents that are known to be small."""
     pending = []
     for piece in pieces:
         pending.append(piece.text)
@@ -49,7 +49,7 @@ def documents(pieces: Iterable[Piece]) -> Iterator[str]:
 
 
 def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
-    """Yield pieces until they have more than this many characters."""
+    """Yield pieces up to the one with which they have more than `characters` characters."""
     size = 0
     for piece in pieces:
         yield piece
@@ -59,7 +59,7 @@ def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
 
 
 def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (line number, line without its end) of a text file, compressed or not; by default UTF-8."""
+    """Yield (line number from 1, line without its end) of a text file, compressed or not; by default UTF-8."""
     if encoding is None:  # errors name the line and column of a byte that is not UTF-8
         for number, _, raw, _ in _raw_lines(path):
             yield number, _decode(raw, path, number).removesuffix("\n")
@@ -105,7 +105,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
 
 
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
-    """Decode (a part of) a line, and make its end "\\r\\n" to "\\n"; `number` and `column` are for the error."""
+    """Return a line, or its part after `column` bytes, as text, an end "\\r\\n" as "\\n"; only UTF-8 is allowed."""
     text = decode_utf8(raw, path, number, column)
     return text[:-2] + "\n" if text.endswith("\r\n") else text
 

@@ -21,7 +21,7 @@ from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_name
 from bert_hf.errors import InputError, first_line
 
 _HEAD = 1 << 16  # characters that tell whether a text is wrapped
-_FEW_FILES = 100  # so many small files do not share shards
+_FEW_FILES = 100  # up to this number, small files do not share shards
 _SMALL_FILE = 1 << 20  # bytes
 _SHARD_BYTES, _SHARD_FILES = 1 << 23, 2000  # of small files that share a shard
 _SPLIT_REMEDY = "give the folder of one split, which has state.json"
@@ -55,10 +55,10 @@ class TextFile:
         if self.join_lines is not None:
             return 0 if self.join_lines else None
         status = os.stat(self.path)
-        return _wrap_width(self, status.st_size, status.st_mtime_ns)
+        return _width_of_beginning(self, status.st_size, status.st_mtime_ns)
 
     def read(self) -> Iterator[Piece]:
-        """Yield its documents."""
+        """Yield its documents, with wrapped lines joined."""
         width = self.width()
         for piece in self.read_as_it_stands():
             yield piece if width is None else piece._replace(text=join_lines(piece.text, width))
@@ -94,29 +94,32 @@ class SmallFiles:
 
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
-    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones form `SmallFiles`."""
+    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones form `SmallFiles`.
+
+    A group ends before a file that is not small, and at `_SHARD_BYTES` or `_SHARD_FILES`.
+    """
     sizes = [os.stat(file.path).st_size for file in files]
     if sum(size < _SMALL_FILE for size in sizes) <= _FEW_FILES:
         return list(files)
 
     sources: list[TextFile | SmallFiles] = []
     group: list[TextFile] = []
-    total = 0
+    group_bytes = 0
     for file, size in zip(files, sizes, strict=True):
-        if group and (size >= _SMALL_FILE or total >= _SHARD_BYTES or len(group) >= _SHARD_FILES):
+        if group and (size >= _SMALL_FILE or group_bytes >= _SHARD_BYTES or len(group) >= _SHARD_FILES):
             sources.append(SmallFiles(tuple(group)))
-            group, total = [], 0
+            group, group_bytes = [], 0
         if size >= _SMALL_FILE:
             sources.append(file)
         else:
             group.append(file)
-            total += size
+            group_bytes += size
     return [*sources, SmallFiles(tuple(group))] if group else sources
 
 
 @functools.lru_cache(maxsize=100_000)
-def _wrap_width(file: TextFile, size: int, mtime: int) -> int | None:
-    """Return the width at which the beginning of a file is wrapped; `size` and `mtime` are for the cache."""
+def _width_of_beginning(file: TextFile, size: int, mtime: int) -> int | None:
+    """Return the `wrap_width` of the beginning of a file; `size` and `mtime` are for the cache."""
     return wrap_width(piece.text for piece in first_pieces(file.read_as_it_stands(), _HEAD))
 
 
@@ -146,7 +149,9 @@ class HubShard:
         else:
             with _hub_errors(self.dataset):
                 content = [str(huggingface_hub.HfApi().dataset_info(self.dataset).sha)]
-        return text_checksum(" ".join([self.name, *content, *["joined"] * bool(self.join_lines)]))
+        if self.join_lines:
+            content.append("joined")
+        return text_checksum(" ".join([self.name, *content]))
 
     def read(self) -> Iterator[Piece]:
         """Yield its rows; each is a document."""
@@ -185,7 +190,7 @@ def _load_saved(folder: str) -> dict[str, Any]:
 
 
 def _load_streaming(dataset: str, config: str | None) -> Any:
-    """Return the `train` split of a dataset, of the Hub or in a folder, as an iterable one."""
+    """Return the `train` split of a dataset of the Hub or of a saved folder, as a `datasets.IterableDataset`."""
     import datasets
 
     if is_saved_dataset(dataset):
@@ -199,23 +204,30 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
 def hub_rows(
     dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that have any."""
+    """Return the rows of each of these splits of a dataset, without splits that are absent or empty.
+
+    The dataset is the id or folder of one, or a mapping from splits to datasets; its split `train` must have rows.
+    """
     import datasets
 
-    loaded: Any = dataset
-    name = dataset if isinstance(dataset, str) else "dataset"
+    name = "dataset"
+    dataset_of_split: Any = dataset
     if isinstance(dataset, str):
+        name = dataset
         with _hub_errors(dataset):
-            loaded = _load_saved(dataset) if is_saved_dataset(dataset) else datasets.load_dataset(dataset, config)
-    rows = {split: dataset_rows(loaded[split], f"{name} ({split})") for split in splits if split in loaded}
+            saved = is_saved_dataset(dataset)
+            dataset_of_split = _load_saved(dataset) if saved else datasets.load_dataset(dataset, config)
+
+    present = [split for split in splits if split in dataset_of_split]
+    rows = {split: dataset_rows(dataset_of_split[split], f"{name} ({split})") for split in present}
     if not rows.get("train"):
-        what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
+        what = f"no split 'train'; its splits: {', '.join(map(str, dataset_of_split)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
-    return {split: own for split, own in rows.items() if own}
+    return {split: rows_of_split for split, rows_of_split in rows.items() if rows_of_split}
 
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
-    """Return the rows of a dataset, with the names of classes for numbers, of a pandas table or of dictionaries."""
+    """Return the rows of a `datasets.Dataset` (with names of classes), of a pandas table or of dictionaries."""
     if isinstance(rows, Mapping):
         raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
     if hasattr(rows, "iterrows"):  # of pandas, with null for NaN
@@ -226,7 +238,7 @@ def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
 
 
 def hub_shards(dataset: str, config: str | None = None, **options: Any) -> list[HubShard]:
-    """Return the shards of a Hub dataset's `train` split, with `options` of `HubShard`."""
+    """Return the shards of a Hub dataset's `train` split; `options` are fields of `HubShard`."""
     with _hub_errors(dataset):
         count = _load_streaming(dataset, config).num_shards
     return [HubShard(dataset, config, index, count, **options) for index in range(count)]

@@ -55,7 +55,7 @@ class Row(NamedTuple):
     document: str | None = None  # name of its document within the file, for a sentence of a CoNLL file
 
     def get(self, column: str | None) -> Any:
-        """Return the cell of a column; None if there is none. The index that pandas writes is in a column ""."""
+        """Return the cell of a column, which may have the name ""; None if there is no such column."""
         return None if column is None else self.values.get(column)
 
     def error(self, what: str, remedy: str) -> InputError:
@@ -103,9 +103,10 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     """Yield the text of each row of a table; null is skipped, in a .csv, .tsv or mail also blank text."""
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
-        for _, first in itertools.islice(_parquet_rows(path), 1):  # none in an empty file
-            text_column = text_column or _column_of_text(Row(first, path, 1))
-            text_of(Row(first, path, 1), text_column)  # an error names all columns
+        first = next(read_rows(path, class_names=False), None)
+        if first is not None:
+            text_column = text_column or _column_of_text(first)
+            text_of(first, text_column)  # an error names all columns
             rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
             yield from row_texts(rows, text_column)
     elif kind in _JSON:
@@ -123,7 +124,7 @@ def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool =
 
 
 def _column_of_text(row: Row, only_strings: bool = True) -> str:
-    """Return `choose_column`, and log it where other columns have text, too, and none is called `text`."""
+    """Return `choose_column`, and log it if other columns have text, too, and its name is not `text`."""
     column = choose_column(row, only_strings)
     others = [name for name, value in row.values.items() if name != column and isinstance(value, str) and " " in value]
     if column != TEXT_NAMES[0] and others:
@@ -132,7 +133,7 @@ def _column_of_text(row: Row, only_strings: bool = True) -> str:
 
 
 def text_of(row: Row, column: str) -> str | None:
-    """Return the text in a column; None for null."""
+    """Return the text in a column; None for null. Any other value is an error."""
     if column not in row.values:
         remedy = f"{did_you_mean(column, row.values)}pass --text_column, one of: {', '.join(row.values)}"
         raise row.error(f"no column {column!r}", remedy)
@@ -165,9 +166,12 @@ def parsed_cell(value: Any) -> Any:
 
 
 def without_rejected(rows: list[Row]) -> list[Row]:
-    """Return the rows without those that an annotator rejected or ignored, as Prodigy writes it in `answer`."""
+    """Return the rows without those that an annotator rejected or ignored (Prodigy's column `answer`); log how many.
+
+    All rows are returned if `answer` is not Prodigy's.
+    """
     answers = {str(row.values.get("answer")) for row in rows}  # a list cannot be in a set
-    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
+    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:
         return rows
     accepted = [row for row in rows if row.values.get("answer") == "accept"]
     if not accepted:
@@ -230,9 +234,9 @@ def _separated_rows(
     sep_line = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
     delimiter = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     delimiter = delimiter or (sep_line[1] if sep_line else _choose_separator(texts, kind))
-    quoted = kind not in _TABS or delimiter in ",;" or _quotes_are_quoting(path, encoding, delimiter)
+    quoted = kind not in _TABS or delimiter in ",;" or _quotes_follow_rfc(path, encoding, delimiter)
 
-    def fields_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+    def fields_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:  # of the rows after `sep=`
         return itertools.islice(_fields(lines, path, delimiter, quoted), 1 if sep_line else 0, None)
 
     # Names of the columns, if the first row has none
@@ -247,13 +251,7 @@ def _separated_rows(
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
-        names = [name.strip() for name in header]
-        repeated = [name for name, count in Counter(names).items() if name and count > 1]
-        if repeated:
-            what = f"duplicate column {repeated[0]!r}"
-            raise InputError(what, where=path, line=line, remedy="rename one of them")
-        # Columns without a name get different ones: "", " ", …
-        names = [name or " " * names[:number].count("") for number, name in enumerate(names)]
+        names = _names_in_header(header, path, line)
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
 
@@ -271,13 +269,23 @@ def _separated_rows(
         logger.info(f"{path}: its header comes again in {repeated_headers:,} lines, which are left out")
 
 
-def _choose_separator(lines: list[str], kind: str) -> str:
-    """Return the separator by which most lines have the same number of fields, if that is two or more.
+def _names_in_header(header: list[str], path: str, line: int) -> list[str]:
+    """Return the names of the columns, "", " ", … for those without one; reject a header with a name twice."""
+    names = [name.strip() for name in header]
+    repeated = [name for name, count in Counter(names).items() if name and count > 1]
+    if repeated:
+        what = f"duplicate column {repeated[0]!r}"
+        raise InputError(what, where=path, line=line, remedy="rename one of them")
+    return [name or " " * names[:number].count("") for number, name in enumerate(names)]
 
-    Of several the one that is rarest in prose: semicolons separate `1,3;2,0`. Without any, a tab or (.csv) a comma.
+
+def _choose_separator(lines: list[str], kind: str) -> str:
+    """Return the separator by which most lines have the same number of fields, two or more; by default tab or comma.
+
+    Of several that are equally good, the one that is rarest in prose: semicolons separate `1,3;2,0`.
     """
     chosen, largest_share = ("\t" if kind in _TABS else ","), 0.5
-    for separator in "\t|;,":
+    for separator in "\t|;,":  # the rarest in prose first
         plain = kind in _TABS and separator in "\t|"  # quotes may be text
         rows = [line.split(separator) for line in lines] if plain else csv.reader(lines, delimiter=separator)
         row_counts: Counter[int] = Counter()  # by the number of fields
@@ -319,12 +327,14 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
     return ["label", "text"] if text_column == 1 else ["text", "label"]
 
 
-def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool:
-    """Return whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
+def _quotes_follow_rfc(path: str, encoding: str | None, separator: str) -> bool:
+    """Return True if the quotes in each line follow RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
 
     The last line may be cut off, if another line has a doubled quote.
     """
-    doubled, broken, number = False, [], 0  # broken: numbers of lines that do not follow it
+    doubled = False  # a line that follows it has a doubled quote
+    broken = []  # numbers of lines that do not follow it
+    number = 0
     for number, line in read_lines(path, encoding):
         if '"' in line:
             try:
@@ -368,8 +378,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     lines = itertools.chain(head, lines)
     if first.lstrip().startswith("[") or first.strip() == "{":
         text = "\n" * (begin - 1) + "\n".join(line for _, line in lines)  # blank lines, so that errors name the line
-        whole = parse_json(text, path, "fix the array of JSON objects")
-        items = ((None, item) for item in (whole if isinstance(whole, list) else _rows_inside(whole)))
+        items = ((None, item) for item in _rows_inside(parse_json(text, path, "fix the array of JSON objects")))
     else:
         items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in lines)
         if len(head) == 1:
@@ -384,10 +393,12 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
         yield line, item
 
 
-def _rows_inside(item: Any) -> list:
-    """Return the rows under a usual key of an object that is the whole file, else the object as the only row."""
-    usual = [item.get(key) for key in ("data", "rows", "examples")] if isinstance(item, dict) else []
-    return next((rows for rows in usual if isinstance(rows, list)), [item])
+def _rows_inside(content: Any) -> list:
+    """Return the rows of a whole JSON file: an array, or the one under a usual key of an object, else the object."""
+    if isinstance(content, list):
+        return content
+    usual = [content.get(key) for key in ("data", "rows", "examples")] if isinstance(content, dict) else []
+    return next((rows for rows in usual if isinstance(rows, list)), [content])
 
 
 # ---- Parquet
@@ -403,7 +414,7 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
         batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
         numbered = enumerate(itertools.chain.from_iterable(batches), 1)
         if class_names and b"huggingface" in (file.schema_arrow.metadata or {}):
-            import datasets  # not for pre-training, whose workers need the text alone
+            import datasets  # not for pre-training, whose workers need only the text
 
             features = datasets.Features.from_arrow_schema(file.schema_arrow)
             numbered = ((number, with_class_names(row, features)) for number, row in numbered)

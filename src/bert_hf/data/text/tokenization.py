@@ -28,11 +28,11 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spec
 MAX_LENGTH = 512  # positions of the published models
 _BATCH = 1000  # texts given to the trainer at a time
 _ALPHABET_SIZE = 1000  # characters of a trained vocabulary, if they are enough
+_COVERAGE = 0.9995  # share of a text's characters for which they should be enough
 _NEGLIGIBLE = 0.04  # share of a vocabulary's pieces; in cased ones a quarter and more have capitals
 _NORMALIZER_KEYS = {  # option of BertTokenizer → key of the normalizer in tokenizer.json
     "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"
 }  # fmt: skip
-_COVERAGE = 0.9995  # share of a text's characters for which they should be enough
 
 
 def train_tokenizer(
@@ -124,7 +124,7 @@ def _choose_alphabet(characters: Counter[str], normalizer: Normalizer, vocab_siz
 
 
 def _complete_vocabulary(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
-    """Return the special tokens, then every character in both its forms, then the learned pieces in order.
+    """Return the ids of the special tokens, then every character in both its forms, then the learned pieces in order.
 
     The trainer keeps only the forms of a character that it saw: words of known characters could then become [UNK].
     """
@@ -138,7 +138,7 @@ def _complete_vocabulary(trained: dict[str, int], vocab_size: int) -> dict[str, 
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Save the tokenizer as stock transformers does, and before it the vocab.txt that transformers 4 reads."""
+    """Save a tokenizer as stock transformers does, and of WordPiece also the vocab.txt that transformers 4 reads."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if tokenizer.is_fast and isinstance(backend(tokenizer).model, WordPiece):
@@ -184,7 +184,7 @@ def load_tokenizer(
 
 
 def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> PreTrainedTokenizerBase:
-    """Load a tokenizer that transformers saved; the `chosen` options count if its files have only a vocabulary."""
+    """Load a tokenizer that transformers saved; `chosen` normalization counts if its files have only a vocabulary."""
     folder = find_tokenizer(name_or_path)
     config = read_safe_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
     state = read_safe_json(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
@@ -192,8 +192,8 @@ def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> Pre
     options: dict[str, Any] = {}
 
     # BertTokenizer takes its defaults for what tokenizer_config.json leaves out, also where tokenizer.json has it
-    kind = state.get("model", {}).get("type", "WordPiece")
-    if config.get("tokenizer_class") in (None, "BertTokenizer", "BertTokenizerFast") and kind == "WordPiece":
+    algorithm = state.get("model", {}).get("type", "WordPiece")
+    if config.get("tokenizer_class") in (None, "BertTokenizer", "BertTokenizerFast") and algorithm == "WordPiece":
         loader = BertTokenizer
         normalizer = state.get("normalizer") or {}
         if normalizer.get("type") == "BertNormalizer":
@@ -202,7 +202,7 @@ def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> Pre
             options = _normalization_by_vocabulary(_read_vocabulary(folder / "vocab.txt"), name_or_path, chosen)
         options = {option: value for option, value in options.items() if option not in config}
     elif not config:
-        what = f"{TOKENIZER_CONFIG} is missing, which names the special tokens of this {kind} tokenizer"
+        what = f"{TOKENIZER_CONFIG} is missing, which names the special tokens of this {algorithm} tokenizer"
         raise InputError(what, where=name_or_path, remedy="copy all files of the tokenizer")
 
     try:
@@ -220,7 +220,8 @@ def _normalization_by_vocabulary(
 ) -> dict[str, Any]:
     """Return the options of a tokenizer that has only a vocabulary: as chosen, else by its capitals and accents.
 
-    A lower-case vocabulary may have some pieces that cannot occur: SciBERT's has Ω and 433 with accents of 31,090.
+    A line says what the capitals and accents decide. A lower-case vocabulary may have a few pieces that cannot occur:
+    SciBERT's has Ω, and 433 of its 31,090 have accents.
     """
     words = [piece.removeprefix("##") for piece in vocabulary]
     letters = [word for word in words if word.isalpha()]  # not [CLS], nor <S> of Google's Chinese vocabulary
@@ -244,13 +245,13 @@ def _normalization_by_vocabulary(
 def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, model: str | Path) -> None:
     """Check that each id means the same piece as in the model's own tokenizer; replaced `[unusedN]` do not count."""
     try:
-        own = _load_saved(model, {"do_lower_case": None, "strip_accents": None}).get_vocab()
-    except InputError:  # it has none
+        own = _load_saved(model, {"do_lower_case": None, "strip_accents": None})
+    except InputError:  # the model has no tokenizer
         return
-    meaning = {number: piece for piece, number in own.items() if not piece.startswith("[unused")}
-    compared = {piece: meaning[number] for piece, number in tokenizer.get_vocab().items() if number in meaning}
-    if different := sum(piece != own_piece for piece, own_piece in compared.items()):
-        what = f"{different:,} of {len(compared):,} ids mean another piece than in the tokenizer of {model}"
+    own_piece = {number: piece for piece, number in own.get_vocab().items() if not piece.startswith("[unused")}
+    shared = [(piece, number) for piece, number in tokenizer.get_vocab().items() if number in own_piece]
+    if different := sum(piece != own_piece[number] for piece, number in shared):
+        what = f"{different:,} of {len(shared):,} ids mean another piece than in the tokenizer of {model}"
         raise InputError(what, where=where, remedy="leave --tokenizer_name out: the checkpoint has its own")
 
 
@@ -275,7 +276,7 @@ def _check_normalization(
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Return piece → id, the number of its line."""
+    """Return the vocabulary of a vocab.txt: the id of a piece is the number of its line, from 0."""
     text = read_input_text(path)
     if text.lstrip().startswith("{"):
         hint = "give the folder that has it with tokenizer_config.json, or a vocab.txt"
@@ -339,6 +340,14 @@ class ModelInput(NamedTuple):
     starts: tuple[int, ...]  # where the tokens of each text begin
 
 
+class _TemplatePart(NamedTuple):
+    """The tokens of one text, or special tokens that stand together."""
+
+    text: int | None  # number of the text, 0 or 1; None for special tokens
+    ids: list[int]
+    types: list[int]
+
+
 class InputTemplate:
     """Adds special tokens and token types to token ids, as the tokenizer does it for texts.
 
@@ -349,17 +358,17 @@ class InputTemplate:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        # Of one text and of a pair: (number of the text, or None for special tokens; ids; types)
-        self._parts: list[list[tuple[int | None, list[int], list[int]]]] = []
+        self._parts: list[list[_TemplatePart]] = []  # of one text, and of a pair
         for second in (None, "a"):  # any text shows which special tokens surround it
             encoded = tokenizer("a", second)
             ids: Any = encoded["input_ids"]
             types: Any = encoded.get("token_type_ids", [0] * len(ids))
-            tokens = zip(encoded.sequence_ids(0), ids, types, strict=True)
             parts = []
-            for sequence, group in itertools.groupby(tokens, key=lambda token: token[0]):
-                _, part_ids, part_types = zip(*group, strict=True)
-                parts.append((sequence, list(part_ids), list(part_types)))
+            begin = 0
+            for text, tokens in itertools.groupby(encoded.sequence_ids(0)):
+                end = begin + len(list(tokens))
+                parts.append(_TemplatePart(text, ids[begin:end], types[begin:end]))
+                begin = end
             self._parts.append(parts)
 
     def join(self, first: Sequence[int], second: Sequence[int] | None = None) -> ModelInput:
@@ -368,19 +377,19 @@ class InputTemplate:
         starts = [0] * len(texts)
         ids: list[int] = []
         types: list[int] = []
-        for sequence, part_ids, part_types in self._parts[len(texts) - 1]:
-            if sequence is None:  # special tokens
-                ids += part_ids
-                types += part_types
+        for part in self._parts[len(texts) - 1]:
+            if part.text is None:
+                ids += part.ids
+                types += part.types
             else:
-                starts[sequence] = len(ids)
-                ids += texts[sequence]
-                types += part_types[:1] * len(texts[sequence])  # one type for the whole text
+                starts[part.text] = len(ids)
+                ids += texts[part.text]
+                types += part.types[:1] * len(texts[part.text])  # one type for the whole text
         return ModelInput(ids, types, tuple(starts))
 
     def special_tokens(self, pair: bool) -> int:
         """Return the number of special tokens in the input of one text or of a pair."""
-        return sum(len(ids) for sequence, ids, _ in self._parts[pair] if sequence is None)
+        return sum(len(part.ids) for part in self._parts[pair] if part.text is None)
 
 
 # ---- words

@@ -11,7 +11,7 @@ from bert_hf.data.text.tokenization import backend
 
 
 class Unknown(enum.Enum):
-    """Why a word becomes [UNK]."""
+    """The cause by which a word becomes [UNK]; its value is the text of the report."""
 
     LONG = "words of more than 100 characters, which WordPiece does not split: a space between words is missing"
     CASE = "words with capitals, which the vocabulary has in lower case only"
@@ -23,19 +23,20 @@ def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase)
     rust = backend(tokenizer)
     longest_word = getattr(rust.model, "max_input_chars_per_word", 100)
     lost: Counter[Unknown] = Counter()
-    unknown = tokenizer.unk_token_id
+    unknown_id = tokenizer.unk_token_id
 
     for text in texts:
         sentences = split_sentences(text, None)
         for sentence, encoding in zip(sentences, rust.encode_batch(sentences, add_special_tokens=False), strict=True):
             for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
-                if token_id != unknown:
+                if token_id != unknown_id:
                     continue
 
                 word = sentence[begin:end]
+                lower = word.lower()
                 if len(word) > longest_word:
                     cause = Unknown.LONG
-                elif word != word.lower() and unknown not in rust.encode(word.lower(), add_special_tokens=False).ids:
+                elif word != lower and unknown_id not in rust.encode(lower, add_special_tokens=False).ids:
                     cause = Unknown.CASE
                 else:
                     cause = Unknown.OTHERS

@@ -31,30 +31,30 @@ def script_of(character: str) -> str | None:
 
 
 def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
-    """Return whether an uncased tokenizer for a text with these characters strips accents, and why, in one line."""
+    """Return True if an uncased tokenizer for a text with these characters strips accents, and the reason, a line."""
     letters = Counter()
     for character, count in characters.items():
         if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
             letters[script] += count
     others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
-    share = others.total() / max(1, letters.total())
-    if share > OTHER_SCRIPTS:
-        most = others.most_common(1)[0][0]
-        return False, f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
+    other_share = others.total() / max(1, letters.total())
+    if other_share > OTHER_SCRIPTS:
+        most = f"most: {others.most_common(1)[0][0]}"
+        return False, f"accents are kept: {other_share:.1%} of the letters are not Latin, Greek or Cyrillic ({most})"
 
     accented = sum(count for character, count in characters.items() if _has_accent(character))
-    accented /= max(1, letters.total())
-    if accented > DENSE_ACCENTS:
-        return False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words"
+    accented_share = accented / max(1, letters.total())
+    if accented_share > DENSE_ACCENTS:
+        return False, f"accents are kept: {accented_share:.1%} of the letters have one, so they distinguish words"
 
     reason = (
-        f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
-        f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+        f"accents are stripped, as in the published uncased models: {accented_share:.2%} of the letters have one, and "
+        f"{1 - other_share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
     )
     return True, reason
 
 
 def _has_accent(character: str) -> bool:
-    """Return whether it is a Latin, Greek or Cyrillic letter with an accent, or a mark that several scripts share."""
+    """Return True for a Latin, Greek or Cyrillic letter with an accent, and for a mark that several scripts share."""
     marks = [mark for mark in unicodedata.normalize("NFD", character) if unicodedata.category(mark) == "Mn"]
     return bool(marks) and (script_of(character) or "Latin") in STRIPPED
