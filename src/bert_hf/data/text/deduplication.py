@@ -31,12 +31,10 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[i
     is_duplicate = filled & (first_of_equal(digests) != np.arange(len(digests)))
 
     duplicates = {}
-    begin = 0
-    for index, documents in enumerate(map(len, per_input)):
-        numbers = np.flatnonzero(is_duplicate[begin : begin + documents]).tolist()
-        if numbers:
-            duplicates[index] = frozenset(numbers)
-        begin += documents
+    ends = np.cumsum([len(part) for part in per_input])
+    for index, part in enumerate(np.split(is_duplicate, ends)):
+        if part.any():
+            duplicates[index] = frozenset(np.flatnonzero(part).tolist())
     return duplicates, int(filled.sum())
 
 

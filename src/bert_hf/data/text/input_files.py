@@ -57,10 +57,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files that paths and globs name, each once, a glob's sorted; with `folders`, also folders.
-
-    A name without a file is an error.
-    """
+    """Return the files (with `folders`, folders too) that paths and globs name, each once; at least one for each."""
     by_real_path = {}  # a file that was held out under one name must not be trained on under another
     for pattern in patterns:
         matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)
@@ -112,10 +109,7 @@ def kind_of(path: str | Path) -> str:
 
 @functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
 def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None]:
-    """Return compression and kind of a file, each if its content tells it; reject files that are not text.
-
-    `mtime` is for the cache: a file that is written again is looked into again.
-    """
+    """Return compression and kind of a file, each if its content tells it; `mtime` is for the cache."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         packing = next((suffix for magic, suffix in _COMPRESSED.items() if head.startswith(magic)), None)

@@ -50,14 +50,8 @@ def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mail_text(raw: bytes) -> str:
-    """Return subject and body of a mail, with a blank line between them."""
+    """Return subject and body of a mail; of a body that is both plain text and HTML the plain one."""
     mail = email.message_from_bytes(raw)
-    parts = (_subject(mail), _body(mail).replace("\r\n", "\n"))
-    return "\n\n".join(filter(None, parts))
-
-
-def _body(mail: Message) -> str:
-    """Return the text of a mail's parts that are no attachments: the plain ones, else the HTML ones as text."""
     bodies: dict[str, list[str]] = {"plain": [], "html": []}
     for part in mail.walk():
         kind = part.get_content_subtype()
@@ -65,8 +59,8 @@ def _body(mail: Message) -> str:
             content = part.get_payload(decode=True)
             text = _decode(content, part.get_content_charset("utf-8")) if isinstance(content, bytes) else ""
             bodies[kind].append(text if kind == "plain" else html_text(text))
-    plain = "\n".join(map(str.strip, bodies["plain"]))
-    return plain or "\n".join(map(str.strip, bodies["html"]))
+    body = "\n".join(map(str.strip, bodies["plain"])) or "\n".join(map(str.strip, bodies["html"]))
+    return "\n\n".join(filter(None, [_subject(mail), body.replace("\r\n", "\n")]))
 
 
 def _subject(mail: Message) -> str:

@@ -94,10 +94,7 @@ class SmallFiles:
 
 
 def group_small_files(files: list[TextFile]) -> list["TextFile | SmallFiles"]:
-    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones form `SmallFiles`.
-
-    A group ends before a file that is not small, and at `_SHARD_BYTES` or `_SHARD_FILES`.
-    """
+    """Return the files in order; if more than `_FEW_FILES` are small, consecutive small ones form `SmallFiles`."""
     sizes = [os.stat(file.path).st_size for file in files]
     if sum(size < _SMALL_FILE for size in sizes) <= _FEW_FILES:
         return list(files)
@@ -149,9 +146,8 @@ class HubShard:
         else:
             with _hub_errors(self.dataset):
                 content = [str(huggingface_hub.HfApi().dataset_info(self.dataset).sha)]
-        if self.join_lines:
-            content.append("joined")
-        return text_checksum(" ".join([self.name, *content]))
+        joined = ["joined"] if self.join_lines else []
+        return text_checksum(" ".join([self.name, *content, *joined]))
 
     def read(self) -> Iterator[Piece]:
         """Yield its rows; each is a document."""
@@ -181,12 +177,14 @@ def is_saved_dataset(folder: str) -> bool:
     return any((Path(folder) / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
-def _load_saved(folder: str) -> dict[str, Any]:
-    """Return the splits of a folder that `save_to_disk` wrote, unformatted; a `Dataset` is the split `train`."""
+def _load_splits(dataset: str, config: str | None) -> Mapping[Any, Any]:
+    """Return the splits of a dataset of the Hub, or of a saved folder, where a `Dataset` is the split `train`."""
     import datasets
 
-    loaded: Any = datasets.load_from_disk(folder).with_format(None)
-    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+    if not is_saved_dataset(dataset):
+        return datasets.load_dataset(dataset, config)
+    loaded: Any = datasets.load_from_disk(dataset).with_format(None)
+    return loaded if isinstance(loaded, Mapping) else {"train": loaded}
 
 
 def _load_streaming(dataset: str, config: str | None) -> Any:
@@ -194,7 +192,7 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
     import datasets
 
     if is_saved_dataset(dataset):
-        splits = _load_saved(dataset)
+        splits = _load_splits(dataset, config)
         if "train" not in splits:
             raise InputError(f"no split 'train'; its splits: {', '.join(splits)}", where=dataset, remedy=_SPLIT_REMEDY)
         return splits["train"].to_iterable_dataset()
@@ -204,24 +202,15 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
 def hub_rows(
     dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of each of these splits of a dataset, without splits that are absent or empty.
-
-    The dataset is the id or folder of one, or a mapping from splits to datasets; its split `train` must have rows.
-    """
-    import datasets
-
-    name = "dataset"
-    dataset_of_split: Any = dataset
+    """Return the rows of those splits of a dataset (id, folder, or splits in memory) that have any; `train` must."""
+    name = dataset if isinstance(dataset, str) else "dataset"
+    by_split: Any = dataset
     if isinstance(dataset, str):
-        name = dataset
         with _hub_errors(dataset):
-            saved = is_saved_dataset(dataset)
-            dataset_of_split = _load_saved(dataset) if saved else datasets.load_dataset(dataset, config)
-
-    present = [split for split in splits if split in dataset_of_split]
-    rows = {split: dataset_rows(dataset_of_split[split], f"{name} ({split})") for split in present}
+            by_split = _load_splits(dataset, config)
+    rows = {split: dataset_rows(by_split[split], f"{name} ({split})") for split in splits if split in by_split}
     if not rows.get("train"):
-        what = f"no split 'train'; its splits: {', '.join(map(str, dataset_of_split)) or 'none'}"
+        what = f"no split 'train'; its splits: {', '.join(map(str, by_split)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
     return {split: rows_of_split for split, rows_of_split in rows.items() if rows_of_split}
 

@@ -166,12 +166,9 @@ def parsed_cell(value: Any) -> Any:
 
 
 def without_rejected(rows: list[Row]) -> list[Row]:
-    """Return the rows without those that an annotator rejected or ignored (Prodigy's column `answer`); log how many.
-
-    All rows are returned if `answer` is not Prodigy's.
-    """
+    """Return the rows without those that an annotator rejected or ignored (Prodigy's column `answer`); log them."""
     answers = {str(row.values.get("answer")) for row in rows}  # a list cannot be in a set
-    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:
+    if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
         return rows
     accepted = [row for row in rows if row.values.get("answer") == "accept"]
     if not accepted:
@@ -184,9 +181,6 @@ def list_cell(value: Any) -> list | None:
     """Return the list that a cell holds, itself or as text; None: it holds something else."""
     parsed = parsed_cell(value)
     return parsed if isinstance(parsed, list) else None
-
-
-# ---- columns
 
 
 def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
@@ -218,9 +212,6 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     if len(named) == 1:  # the name may be the first text of a file without a header
         remedy += "; or write a line with the name text above it, if it is none"
     raise row.header_error("text column not recognised", remedy)
-
-
-# ---- separated fields
 
 
 def _separated_rows(
@@ -274,8 +265,7 @@ def _names_in_header(header: list[str], path: str, line: int) -> list[str]:
     names = [name.strip() for name in header]
     repeated = [name for name, count in Counter(names).items() if name and count > 1]
     if repeated:
-        what = f"duplicate column {repeated[0]!r}"
-        raise InputError(what, where=path, line=line, remedy="rename one of them")
+        raise InputError(f"duplicate column {repeated[0]!r}", where=path, line=line, remedy="rename one of them")
     return [name or " " * names[:number].count("") for number, name in enumerate(names)]
 
 
@@ -367,9 +357,6 @@ def _fields(
         raise InputError(f"not CSV: {error}", where=path, line=begin, remedy=remedy) from None
 
 
-# ---- JSON
-
-
 def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     """Yield the objects of JSON lines, or of a JSON array or one object around them, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
@@ -399,9 +386,6 @@ def _rows_inside(content: Any) -> list:
         return content
     usual = [content.get(key) for key in ("data", "rows", "examples")] if isinstance(content, dict) else []
     return next((rows for rows in usual if isinstance(rows, list)), [content])
-
-
-# ---- Parquet
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:

@@ -329,23 +329,12 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
     return json_checksum(parts)
 
 
-# ---- special tokens
-
-
 class ModelInput(NamedTuple):
     """The token ids of one text or of a pair with their special tokens."""
 
     input_ids: list[int]
     token_type_ids: list[int]
     starts: tuple[int, ...]  # where the tokens of each text begin
-
-
-class _TemplatePart(NamedTuple):
-    """The tokens of one text, or special tokens that stand together."""
-
-    text: int | None  # number of the text, 0 or 1; None for special tokens
-    ids: list[int]
-    types: list[int]
 
 
 class InputTemplate:
@@ -358,7 +347,8 @@ class InputTemplate:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self._parts: list[list[_TemplatePart]] = []  # of one text, and of a pair
+        # Of one text and of a pair: (number of the text, or None for special tokens; ids; types)
+        self._parts: list[list[tuple[int | None, list[int], list[int]]]] = []
         for second in (None, "a"):  # any text shows which special tokens surround it
             encoded = tokenizer("a", second)
             ids: Any = encoded["input_ids"]
@@ -367,7 +357,7 @@ class InputTemplate:
             begin = 0
             for text, tokens in itertools.groupby(encoded.sequence_ids(0)):
                 end = begin + len(list(tokens))
-                parts.append(_TemplatePart(text, ids[begin:end], types[begin:end]))
+                parts.append((text, ids[begin:end], types[begin:end]))
                 begin = end
             self._parts.append(parts)
 
@@ -377,22 +367,19 @@ class InputTemplate:
         starts = [0] * len(texts)
         ids: list[int] = []
         types: list[int] = []
-        for part in self._parts[len(texts) - 1]:
-            if part.text is None:
-                ids += part.ids
-                types += part.types
+        for text, part_ids, part_types in self._parts[len(texts) - 1]:
+            if text is None:  # special tokens
+                ids += part_ids
+                types += part_types
             else:
-                starts[part.text] = len(ids)
-                ids += texts[part.text]
-                types += part.types[:1] * len(texts[part.text])  # one type for the whole text
+                starts[text] = len(ids)
+                ids += texts[text]
+                types += part_types[:1] * len(texts[text])  # one type for the whole text
         return ModelInput(ids, types, tuple(starts))
 
     def special_tokens(self, pair: bool) -> int:
         """Return the number of special tokens in the input of one text or of a pair."""
-        return sum(len(part.ids) for part in self._parts[pair] if part.text is None)
-
-
-# ---- words
+        return sum(len(ids) for text, ids, _ in self._parts[pair] if text is None)
 
 
 def word_start_mask(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:

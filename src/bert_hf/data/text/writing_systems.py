@@ -47,11 +47,10 @@ def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
     if accented_share > DENSE_ACCENTS:
         return False, f"accents are kept: {accented_share:.1%} of the letters have one, so they distinguish words"
 
-    reason = (
+    return True, (
         f"accents are stripped, as in the published uncased models: {accented_share:.2%} of the letters have one, and "
         f"{1 - other_share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
     )
-    return True, reason
 
 
 def _has_accent(character: str) -> bool:
