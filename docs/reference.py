@@ -52,7 +52,7 @@ SUBJECTS = {
 
 def options_of(name: str) -> dict[str, tuple[Field, Mapping[str, Any]]]:
     """Return the options of a command with their declarations."""
-    classes = [*short_help.described(COMMANDS[name]), *COMMANDS[name].others]
+    classes = [*short_help.help_classes(COMMANDS[name]), *COMMANDS[name].others]
     return {field.name: (field, metadata) for cls in classes for field, metadata in declarations(cls)}
 
 

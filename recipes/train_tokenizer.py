@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    words = ["--tokenizer_name", folder, *text_args.given(*TEXT_OPTIONS), "--output_dir", "runs/corpus"]
+    words = ["--tokenizer_name", folder, *text_args.non_default_flags(*TEXT_OPTIONS), "--output_dir", "runs/corpus"]
     files = ["--train_file", *text_args.train_file] if text_args.train_file else []
     print("next:", next_command("prepare", *files, *words))
     return 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bert_hf.training.resumable_trainer import ResumableTrainer
 
 # Module → its public names, imported when they are asked for: a process that only encodes text needs no torch.
-_NAMES = {
+_NAMES_OF_MODULE = {
     "config.finetuning_arguments": "ClassificationArguments QuestionAnsweringArguments TaskArguments "
     "TokenClassificationArguments",
     "config.training_arguments": "FineTuningArguments PreTrainingArguments",
@@ -46,16 +46,16 @@ _NAMES = {
     "pretraining.trainer": "PreTrainer",
     "training.resumable_trainer": "ResumableTrainer",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()}
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - it is not a literal
+__all__ = sorted(_MODULE_OF_NAME)  # pyright: ignore[reportUnsupportedDunderAll] - it is not a literal
 
 
 def __getattr__(name: str):
     """Import a public name from its module when it is asked for."""
-    if name not in _HOMES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'bert_hf' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"bert_hf.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"bert_hf.{_MODULE_OF_NAME[name]}"), name)
 
 
 def __dir__() -> list[str]:

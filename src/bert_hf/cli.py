@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
+    """Return the usage and one line per command: the first line of its description."""
     commands = "\n".join(f"  {name:10} {description(name).splitlines()[0]}" for name in COMMANDS)
     return f"""usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]
 
@@ -71,21 +72,21 @@ def _run(name: str, words: list[str]) -> int:
         for field in fields(LaunchArguments):
             parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])  # `int` of `int | None`
         try:
-            machine, words = parser.parse_known_args(words)
+            launch_args, words = parser.parse_known_args(words)
         except argparse.ArgumentError as error:
             raise InputError(str(error), where="command line", remedy="`bert-hf --help` shows an example") from None
-        processes = machine.num_processes
+        machine, processes = launch_args.accelerate_config, launch_args.num_processes
         if processes is None:
-            processes = _default_processes(machine.accelerate_config)
-        if machine.accelerate_config is not None or processes > 1:
-            return launch(script, words, find_machine(machine.accelerate_config or "ddp"), processes)
+            processes = _default_processes(machine)
+        if machine is not None or processes > 1:
+            return launch(script, words, find_machine(machine or "ddp"), processes)
 
     sys.argv[0] = f"bert-hf {name}"  # in the usage of `--help all`
     return recipe_main(script.stem)(words)
 
 
 def _default_processes(machine: str | None) -> int:
-    """Return one rank per GPU, or 0: as many as the user's own file of the machine says."""
+    """Return the number of GPUs; 0, as many as the file says, where `machine` is an accelerate file of the user."""
     if machine is not None and Path(machine).suffix:
         return 0
 
@@ -118,7 +119,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
 
 
 def _deepspeed_option(machine: Path) -> list[str]:
-    """Return the launcher's option for the DeepSpeed file, which our YAML names relative to the repository."""
+    """Return the launcher's option for a DeepSpeed file that our YAML names relative to the repository, if it does."""
     import yaml
 
     settings = yaml.safe_load(machine.read_text()) or {}
@@ -129,7 +130,7 @@ def _deepspeed_option(machine: Path) -> list[str]:
 
 
 def environment() -> str:
-    """Return versions and device as lines, for a bug report."""
+    """Return the versions of packages and system and the devices, one per line, for a bug report."""
     import torch
 
     from bert_hf.config.hardware import device_name

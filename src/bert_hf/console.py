@@ -34,7 +34,6 @@ class _StandardOutput(logging.StreamHandler):
 # DeepSpeed's notices, such as that it found no accelerator: the run's own banner names the device
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
-
 logger = logging.getLogger("bert_hf")
 if not logger.handlers:
     logger.addHandler(_StandardOutput())
@@ -56,12 +55,12 @@ def shorten_list(names: Sequence[str]) -> str:
 
 
 def format_table(rows: list[list[str]]) -> list[str]:
-    """Return a table as lines: the first column to the left, the others to the right."""
+    """Return the lines of a table: its first column aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
-        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
+        aligned = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *aligned]).rstrip())
     return lines
 
 

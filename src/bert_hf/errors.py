@@ -54,7 +54,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
-    """Reject a name that is not in `names`; the remedy is the most similar name, or all of them."""
+    """Raise an `InputError` (`what`, `where`) for a name that is not in `names`; it suggests a similar one, or all."""
     if name not in names:
         raise InputError(what, where=where, remedy=did_you_mean(name, names).strip() or f"one of: {', '.join(names)}")
 

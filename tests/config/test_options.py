@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.options import check_ranges, declarations, option
-from bert_hf.config.short_help import described
+from bert_hf.config.short_help import help_classes
 from bert_hf.config.training_arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.errors import InputError
 
@@ -35,7 +35,7 @@ OF_TRAINER = """
     save_total_limit seed torch_compile warmup_steps weight_decay
 """.split()
 
-CLASSES = {cls for command in COMMANDS.values() for cls in (*described(command), *command.others)}
+CLASSES = {cls for command in COMMANDS.values() for cls in (*help_classes(command), *command.others)}
 
 
 def test_all_options_are_exactly_these():

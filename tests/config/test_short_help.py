@@ -14,7 +14,7 @@ from bert_hf.config import parser
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
-from bert_hf.config.short_help import answer_help, described, help_page
+from bert_hf.config.short_help import answer_help, help_classes, help_page
 
 
 class ParserMade(Exception):
@@ -44,7 +44,7 @@ def test_the_declared_options_are_those_that_the_recipe_parses(name, options):
     """The classes of a training run are mixed with the stock class, so a command names others than its recipe."""
     command, parsed = COMMANDS[name], options(name)
     others = () if name == "study" else command.others  # a study passes them on
-    shown = [entry for cls in (*described(command), *others) for entry in declarations(cls)]
+    shown = [entry for cls in (*help_classes(command), *others) for entry in declarations(cls)]
 
     launched = {"num_processes", "accelerate_config"}  # `bert-hf` takes them before the recipe runs
     assert {field.name for field, _ in shown} - launched == parsed.keys() - {"help"} - (
@@ -61,7 +61,7 @@ def test_a_page_has_a_line_for_each_common_option(name):
     page = help_page(name)
     assert len(page.splitlines()) <= 90
     assert max(map(len, page.splitlines())) <= 119
-    for cls in described(COMMANDS[name]):
+    for cls in help_classes(COMMANDS[name]):
         for field, declared in declarations(cls):
             assert page.count(f"\n  --{field.name} ") == declared["common"], field.name
     assert page.count("\nbert-hf ") >= 2  # examples

@@ -1,4 +1,4 @@
-"""Options of text, tokenizer, network, pre-training examples and output folder."""
+"""Options of text, tokenizer, network, examples and output folder; a class's docstring is its heading in `--help`."""
 
 import re
 from dataclasses import dataclass
@@ -47,10 +47,9 @@ class OutputArguments:
 
 
 def check_language(code: str | None) -> None:
-    """Raise an `InputError` for a language that is not an ISO 639 code."""
+    """Raise an `InputError` for a language that is not an ISO 639 code; None is allowed."""
     if code is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", code):
-        problem = f"{code!r} is not an ISO 639 language code"
-        raise InputError(problem, where="--language", remedy="give e.g. de")
+        raise InputError(f"{code!r} is not an ISO 639 language code", where="--language", remedy="give e.g. de")
 
 
 @dataclass
@@ -75,16 +74,13 @@ class TokenizerArguments:
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
 
     def normalization(self) -> dict:
-        """Return arguments of `load_tokenizer` for a bare vocabulary."""
+        """Return the arguments of `load_tokenizer` that say how a bare vocabulary reads text."""
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
 
     def training(self) -> dict:
-        """Return arguments of `train_tokenizer`."""
-        return {
-            **self.normalization(),
-            "vocab_size": self.vocab_size,
-            "do_lower_case": self.do_lower_case is not False,
-        }
+        """Return the arguments of `train_tokenizer`."""
+        lower = self.do_lower_case is not False  # None, the default: true
+        return {**self.normalization(), "vocab_size": self.vocab_size, "do_lower_case": lower}
 
 
 @dataclass
@@ -114,8 +110,8 @@ class TextArguments:
     def __post_init__(self):
         check_language(self.language)
 
-    def given(self, *names: str) -> list[str]:
-        """Return the named options that differ from their defaults, as `["--num_proc", "4"]`."""
+    def non_default_flags(self, *names: str) -> list[str]:
+        """Return the named options that differ from their defaults as flags: `["--num_proc", "4"]`."""
         differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
@@ -152,7 +148,7 @@ class PrepareArguments:
     check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
-        self.shard_numbers()  # raises an error if they are invalid
+        self.shard_numbers()  # an error of --shard comes before the text is read
 
     def shard_numbers(self) -> tuple[int, int]:
         """Return (i, n) of `--shard i/n`: which of how many parts of the inputs; (0, 1) without it."""
@@ -161,8 +157,8 @@ class PrepareArguments:
 
         match = re.fullmatch(r"(\d+)/(\d+)", self.shard)
         if not match or not int(match[1]) < int(match[2]):
-            problem = f"{self.shard!r} is not i/n with i from 0 to n - 1"
-            raise InputError(problem, where="--shard", remedy="give 0/4, 1/4, …")
+            what = f"{self.shard!r} is not i/n with i from 0 to n - 1"
+            raise InputError(what, where="--shard", remedy="give 0/4, 1/4, …")
         return int(match[1]), int(match[2])
 
 
@@ -200,7 +196,7 @@ class ModelArguments:
 class ExampleArguments:
     """Examples (Devlin et al. 2019, sections 3.1 and A.2)."""
 
-    from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
+    from_command_line: ClassVar[frozenset[str]] = frozenset()  # names of the options given there, set by `parse`
 
     max_seq_length: int = option(128, "Maximum tokens of an example, [CLS] and [SEP] included.", range="[8, inf)")
     long_seq_length: int | None = option(
@@ -222,15 +218,15 @@ class ExampleArguments:
             raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
 
     def pairs(self) -> dict:
-        """Return arguments of `PreTrainingExamples`: how pairs are drawn."""
+        """Return the arguments of `PreTrainingExamples` that say how pairs are drawn."""
         return {name: getattr(self, name) for name in ("nsp", "short_seq_probability")}
 
     def masking(self) -> dict:
-        """Return arguments of `DataCollatorForPreTraining`: which tokens are predicted."""
+        """Return the arguments of `DataCollatorForPreTraining` that say which tokens are predicted."""
         return {name: getattr(self, name) for name in ("nsp", "mlm_probability", "whole_word_mask")}
 
     def lengths(self) -> list[tuple[int, float]]:
-        """Return (tokens, share of the steps) of each phase of the run, in order; the shares sum to 1."""
+        """Return (maximum tokens, share of the steps) of each phase of the run, in order; the shares sum to 1."""
         if self.long_seq_length is None:
             return [(self.max_seq_length, 1.0)]
         fraction = self.long_seq_fraction
@@ -238,5 +234,5 @@ class ExampleArguments:
 
     @property
     def longest(self) -> int:
-        """Return the length of the longest examples of the run."""
+        """Return the maximum tokens of the last phase, whose examples are the longest."""
         return self.lengths()[-1][0]

@@ -1,4 +1,4 @@
-"""Options of the commands that use, examine, export or convert a finished checkpoint, and of estimate."""
+"""Options of estimate and of commands for finished checkpoints; a class's docstring is its heading in `--help`."""
 
 from dataclasses import dataclass
 

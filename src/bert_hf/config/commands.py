@@ -8,7 +8,7 @@ from bert_hf.config import finetuning_arguments as finetuning
 
 
 class Command(NamedTuple):
-    """A recipe, the options that `--help` describes, and others that the command takes too."""
+    """A recipe, the option classes that `--help` describes, and others whose options the command takes, too."""
 
     recipe: str
     options: tuple[type, ...]

@@ -50,7 +50,7 @@ def check_writable(output_dir: str) -> str:
 
 
 def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
-    """Return the text of a small file named by the user."""
+    """Return the text of a small file named by the user, without a byte order mark."""
     path = check_input_file(path, remedy)
     with open(path, "rb") as file:
         raw = file.read(MAX_INPUT_FILE_BYTES + 1)
@@ -61,7 +61,7 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
-    """Return the text of bytes that begin at a place of a file: in its line `line`, after `column` bytes."""
+    """Return the text of bytes; an error names their place in a file: they begin in `line`, after `column` bytes."""
     try:
         if line == 1 and column == 0 and raw[:2].count(0) == 1:  # UTF-16 without a mark, which could be read as UTF-8
             raise UnicodeDecodeError("utf-8", raw, raw.index(0), 2, "")
@@ -119,7 +119,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def read_json_object(path: Path) -> dict | None:
-    """Return the object in a JSON file; None if the file has no object."""
+    """Return the object in a JSON file; None if the file cannot be read or holds anything else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -141,7 +141,7 @@ def text_checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def json_checksum(content) -> str:
+def json_checksum(content: Any) -> str:
     """Return the SHA-256 of a JSON value, independent of key order."""
     return text_checksum(json.dumps(content, sort_keys=True))
 

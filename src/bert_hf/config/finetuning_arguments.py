@@ -1,4 +1,4 @@
-"""Options of labelled rows: of every task, of each head, and of `split`."""
+"""Options of labelled rows, of all tasks, each head and `split`; a class's docstring is its heading in `--help`."""
 
 import os
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class TaskArguments:
     Options of every task. In Python `dataset_name` may also be `{"train": …}`, the `datasets.Dataset` of each split.
     """
 
-    from_command_line: ClassVar[frozenset[str]] = frozenset()  # options that it gives, see `parse`
+    from_command_line: ClassVar[frozenset[str]] = frozenset()  # names of the options given there, set by `parse`
 
     model_name_or_path: str | None = option(None, "Pre-trained BERT: folder or Hub id.")
     train_file: list[str] | None = option(None, "Training rows: .csv .tsv .jsonl .parquet, also .gz .xz; globs.")
@@ -116,7 +116,7 @@ class TaskArguments:
         return {"name_or_path": self.tokenizer_name or model, "model": model, "do_lower_case": self.do_lower_case}
 
     def files(self) -> dict[str, list[str]]:
-        """Return the files of `train`, `validation` and `test` that are given."""
+        """Return the files by part (`train`, `validation`, `test`), without parts that no option names."""
         files_of_part = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         return {part: files for part, files in files_of_part.items() if files}
 

@@ -14,7 +14,7 @@ _M_MMAP_MAX = -4
 
 
 def engine(args: TrainingArguments | None = None) -> str:
-    """Return which engine keeps the optimizer's state: `deepspeed`, or `torch`, also for DDP and FSDP."""
+    """Return the engine that keeps the optimizer's state: `deepspeed`, or else `torch` (one device, DDP, FSDP)."""
     by_launcher = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
     return "deepspeed" if by_launcher or (args is not None and args.deepspeed) else "torch"
 
@@ -45,8 +45,8 @@ def keep_freed_memory() -> None:
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     user_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
     if mallopt is not None and not user_set:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_M_MMAP_MAX, 0)  # no block is a mapping of its own, which `free` would return
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)  # bytes that may be free at the top of the heap: the maximum
 
 
 def device_name(device: torch.device) -> str:
@@ -65,7 +65,7 @@ def was_launched() -> bool:
 
 
 def _user_set_threads() -> bool:
-    """Look for OMP_NUM_THREADS in the launcher's environment (Linux): `accelerate launch` sets it to 1 by itself."""
+    """Return True if the launcher itself got OMP_NUM_THREADS (Linux); `accelerate launch` sets it to 1 for ranks."""
     try:
         environment = Path(f"/proc/{os.getppid()}/environ").read_bytes()
     except OSError:

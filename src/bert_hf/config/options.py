@@ -2,8 +2,8 @@
 
     save_minutes: float = option(15.0, "Minutes between checkpoints.", range="[0, inf)", not_with="save_strategy=no")
 
-Option classes are in the modules `*_arguments.py` beside this one. A class that only changes a default writes
-`save_minutes: float = 5.0`: the rest of the declaration is inherited.
+Option classes are in the modules `*_arguments.py` beside this one; a class's docstring is its heading in `--help`. A
+class that only changes a default writes `save_minutes: float = 5.0`: the rest of the declaration is inherited.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -21,7 +21,7 @@ def in_clone() -> bool:
 
 
 def recipe_main(name: str) -> Callable[[list[str]], int]:
-    """Return `main` of a recipe. It is loaded from its file: `evaluate` is also the name of a library."""
+    """Return `main` of a recipe, loaded from its file: the recipe `evaluate` has the name of a library."""
     spec: Any = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
@@ -29,7 +29,7 @@ def recipe_main(name: str) -> Callable[[list[str]], int]:
 
 
 def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
-    """Return a file by its path, or by the bare name of a file in `configs/KIND/` of the package.
+    """Return a path as it is, or the file with this bare name in `configs/KIND/` of the package, for any of `kinds`.
 
     A path that begins with `configs/` is the package's where the working directory has no such file.
     """

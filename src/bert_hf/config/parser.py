@@ -70,8 +70,8 @@ def parse(
 
     # Options of the command line that are set: `--bf16 false` has no effect to check
     declared = {field.name: declaration for cls in classes for field, declaration in declarations(cls)}
-    named = {name: declaration for name, declaration in declared.items() if from_command_line.get(name)}
-    _check_effects(parser, values, named)
+    switched_on = {name: declaration for name, declaration in declared.items() if from_command_line.get(name)}
+    _check_effects(parser, values, switched_on)
     filled = _fill(classes, values)
     for each in filled:
         check_ranges(each)
@@ -83,8 +83,8 @@ def parse(
             raise InputError("missing option", where=f"--{name}", remedy="--help shows an example")
 
     checking = getattr(values, "check", False)
-    for function in filter(None, (check, dry_run if checking else None)):
-        for line in function(*cast(tuple[*Options], filled)):
+    for run_check in filter(None, (check, dry_run if checking else None)):
+        for line in run_check(*cast(tuple[*Options], filled)):
             if checking and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
     return None if adds_check and checking else cast(tuple[*Options], filled)
@@ -104,7 +104,7 @@ def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, .
 
 
 class _Parser(HfArgumentParser):
-    """argparse that raises `InputError`s."""
+    """The parser of transformers, which raises `InputError`s and knows inherited declarations."""
 
     def __init__(self, classes: tuple[type, ...]):
         for cls in classes:
@@ -132,7 +132,7 @@ class _Parser(HfArgumentParser):
 
 
 def with_flags(words: list[str], first: str, others: str) -> list[str]:
-    """Add the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
+    """Put flags before the first words of a command line, which have none: `M A B` → `--first M --others A B`."""
     values = list(itertools.takewhile(lambda word: not word.startswith("--"), words))
     flags = [f"--{first}", values[0]] if values else []
     if len(values) > 1:
@@ -141,7 +141,7 @@ def with_flags(words: list[str], first: str, others: str) -> list[str]:
 
 
 def _words(argv: list[str] | None) -> list[str]:
-    """Return the words of a command line, with `~` expanded; an empty value is an error."""
+    """Return the words of a command line (None: of this process) with `~` expanded; an empty value is an error."""
     words = [expand_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     for previous, word in zip(["", *words], words, strict=False):
         if not word or re.fullmatch(r"--[\w-]+=", word):  # such as "$FILE" of a shell that has no such variable
@@ -159,7 +159,7 @@ def expand_home(word: str) -> str:
 def _read_values(
     parser: _Parser, words: list[str], default_config: str | None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """Return the values of all options, and those that the command line gives, by name."""
+    """Return the values of all options, and by name only those that the command line gives."""
     values, unknown = parser.parse_known_args(words)
     parser.reject_unknown(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -172,14 +172,14 @@ def _read_values(
     return values, from_command_line
 
 
-def _read_yaml(parser: _Parser, path: Path, named: Collection[str]) -> argparse.Namespace:
-    """Return the values of a YAML file, without those that options of the command line (`named`) replace."""
+def _read_yaml(parser: _Parser, path: Path, from_command_line: Collection[str]) -> argparse.Namespace:
+    """Return the values of a YAML file, without those that options of the command line replace (`_REPLACED_BY`)."""
     values = argparse.Namespace()
     for name, line, words in yaml_entries(path):  # one by one, so that an error has its line
         if f"--{name}" not in parser._option_string_actions or name in ("help", "config"):
             parser.reject_unknown([f"--{name}"], where=path, line=line)
 
-        is_replaced = not _REPLACED_BY.get(name, set()).isdisjoint(named)
+        is_replaced = not _REPLACED_BY.get(name, set()).isdisjoint(from_command_line)
         try:
             parser.parse_args([*map(expand_home, words)], None if is_replaced else values)  # None: only checked
         except InputError as error:
@@ -188,7 +188,7 @@ def _read_yaml(parser: _Parser, path: Path, named: Collection[str]) -> argparse.
 
 
 class _Loader(yaml.SafeLoader):
-    """Also takes 1e-5 for a number, which YAML 1.1 reads as a string."""
+    """Loads YAML; 1e-5 is a number, which YAML 1.1 reads as a string."""
 
 
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+$")
@@ -231,25 +231,25 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
     return [] if node.tag.endswith(":null") else [f"--{name}={node.value}"]
 
 
-def _check_effects(parser: _Parser, values: argparse.Namespace, named: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that each option of the command line (name → declaration) has an effect with all others.
+def _check_effects(parser: _Parser, values: argparse.Namespace, declared: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that each of these options (name → declaration) has an effect, by its `not_with` and `only_with`.
 
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """
 
-    def applies(entry: str) -> bool:  # an option that is not at its default, or NAME=VALUE
-        name, _, value = entry.partition("=")
+    def is_set(condition: str) -> bool:  # NAME: it differs from its default; or NAME=VALUE
+        name, _, value = condition.partition("=")
         current = getattr(values, name, None)
         if value:
             return str(getattr(current, "value", current)) == value
         return current not in (None, False, parser.get_default(name))
 
-    for name, declared in named.items():
-        for other in filter(applies, declared.get("not_with", ())):
+    for name, declaration in declared.items():
+        for other in filter(is_set, declaration.get("not_with", ())):
             what = f"no effect with --{other.replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="use one or the other")
 
-        needed = declared.get("only_with", ())
-        if needed and not any(map(applies, needed)):
+        needed = declaration.get("only_with", ())
+        if needed and not any(map(is_set, needed)):
             what = f"no effect without --{needed[0].replace('=', ' ')}"
             raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")

@@ -21,9 +21,9 @@ FASTER_FROM = {"none": math.inf, "avx512_bf16 of Intel": math.inf, "avx512_bf16 
 
 
 class Choice(NamedTuple):
-    """True if a run computes under bf16 autocast, and the reason."""
+    """A precision and the reason for it, in a few words."""
 
-    bf16: bool
+    bf16: bool  # bf16 autocast; else fp32
     reason: str
 
 
@@ -63,7 +63,7 @@ def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> Choice
 
 
 def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> None:
-    """Set `args.bf16` where it is None, and log the choice; before a Trainer is made of the arguments.
+    """Set `args.bf16` and `mixed_precision` where `bf16` is None, and log why; before a Trainer takes the arguments.
 
     Args:
         recorded: the precision with which the run began, where it is resumed, maybe on another kind of machine.
@@ -77,7 +77,7 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
 
 
 def inference_autocast(device: torch.device, bf16: bool | None = None) -> torch.autocast:
-    """Return the autocast of predictions: `bf16` as given, else bf16 on a GPU that multiplies in it."""
+    """Return the autocast context of predictions; where `bf16` is None, bf16 on a GPU that multiplies in it."""
     if bf16 is None:
         bf16 = device.type == "cuda" and choose_on_gpu().bf16
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16)

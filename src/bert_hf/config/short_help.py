@@ -20,15 +20,15 @@ from bert_hf.config.package_files import RECIPES
 
 
 def answer_at_once(module: str) -> None:
-    """Print the help and exit, if a recipe's script (`module` is its `__name__`) was started with `--help`."""
+    """Set import path and environment and answer `--help` where a recipe (`module`: its `__name__`) is the script."""
     if module != "__main__":
         return
     # Python looks beside the script last: recipes/evaluate.py has the name of a library
     if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(sys.argv[0])):
         sys.path.append(sys.path.pop(0))
     set_environment()
-    recipe = Path(sys.argv[0]).stem
-    answer_help(next(name for name, command in COMMANDS.items() if command.recipe == recipe), sys.argv[1:])
+    name_of_recipe = {command.recipe: name for name, command in COMMANDS.items()}
+    answer_help(name_of_recipe[Path(sys.argv[0]).stem], sys.argv[1:])
 
 
 def set_environment() -> None:
@@ -59,7 +59,7 @@ def options_page(name: str) -> str:
     format_page = functools.partial(argparse.HelpFormatter, max_help_position=37, width=119)
     page = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS, formatter_class=format_page)
     sections = {}
-    for cls in described(COMMANDS[name]):
+    for cls in help_classes(COMMANDS[name]):
         for field, declared in declarations(cls):
             if declared.get("common"):
                 heading = (_declaring_class(cls, field.name).__doc__ or "").splitlines()[0].rstrip(".")
@@ -70,7 +70,7 @@ def options_page(name: str) -> str:
     return f"{page.format_help()}\n`--help all` lists every option."
 
 
-def described(command: Command) -> Iterator[type]:
+def help_classes(command: Command) -> Iterator[type]:
     """Yield the option classes that the help of a command describes: its own, then those of many commands."""
     yield from command.options
     own_check = any(field.name == "check" for cls in command.options for field in fields(cls))
@@ -86,13 +86,13 @@ def _declaring_class(cls: type, name: str) -> type:
 
 def _default_or_placeholder(field: Field, declared: Mapping[str, Any]) -> str:
     """Return what the page shows as an option's value: its default; without one, its choices or a placeholder."""
-    kind = str(field.type)
+    type_name = str(field.type)
     choices = "|".join(map(str, declared.get("choices", ())))
-    if "bool" in kind:
+    if "bool" in type_name:  # the flag alone turns on what is off by default
         return {True: "true", False: "", None: "true|false"}[field.default]
     if field.default not in (None, -1):  # -1: not set
         return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
     if 0 < len(choices) < 20:  # they fit into the column
         return choices
-    word = "N" if "int" in kind or "float" in kind else field.name.rpartition("_")[2].upper()
-    return word + (" ..." if "list" in kind else "")
+    word = "N" if "int" in type_name or "float" in type_name else field.name.rpartition("_")[2].upper()
+    return word + (" ..." if "list" in type_name else "")

@@ -50,11 +50,11 @@ _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e
 _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 
 
-def defaults_of(kind: type) -> dict[str, Any]:
-    """Return the default of each field of a dataclass."""
+def defaults_of(cls: type) -> dict[str, Any]:
+    """Return the default of each field of a dataclass, by name."""
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in dataclasses.fields(kind)
+        for field in dataclasses.fields(cls)
     }
 
 
@@ -90,7 +90,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         check_ranges(self)
 
         # Before the stock class: it takes a device, joins the ranks and checks strategies by these fields
-        actions = self._chosen_actions()  # now, as the stock class sets do_eval
+        chosen_actions = self._choose_actions()  # now, as the stock class sets do_eval
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
@@ -105,7 +105,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         self._check_batches()
 
         # After it: fields that it has set otherwise
-        for name, value in actions.items():
+        for name, value in chosen_actions.items():
             setattr(self, name, value)
         if self.bf16 is False and not self.fp16:  # --bf16 false; the stock class takes the launcher's precision
             self.mixed_precision = "no"
@@ -120,18 +120,16 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
 
     def _init_stock_class(self) -> None:
         """Call the stock class with known names in place of our optimizers and schedules, which it would reject."""
-        ours = {}
-        for name, kind, stand_in in (
-            ("optim", OptimizerNames, "adamw_torch_fused"),
-            ("lr_scheduler_type", SchedulerType, "linear"),
-        ):
-            if getattr(self, name) not in [each.value for each in kind]:
-                ours[name] = getattr(self, name)
-                setattr(self, name, stand_in)
+        own_names = {}
+        stand_ins = {"optim": (OptimizerNames, "adamw_torch_fused"), "lr_scheduler_type": (SchedulerType, "linear")}
+        for field, (stock_names, stand_in) in stand_ins.items():
+            if getattr(self, field) not in [member.value for member in stock_names]:
+                own_names[field] = getattr(self, field)
+                setattr(self, field, stand_in)
 
         super().__post_init__()
-        for name, value in ours.items():
-            setattr(self, name, value)
+        for field, name in own_names.items():
+            setattr(self, field, name)
 
     def _check_batches(self) -> None:
         """Reject options that would change which examples a batch has, or which a resumed run has left."""
@@ -143,15 +141,17 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         if changed or batches.gradient_accumulation_kwargs:
             raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
-    def _chosen_actions(self) -> dict[str, bool]:
+    def _choose_actions(self) -> dict[str, bool]:
         """Return `do_train`, `do_eval` and `do_predict`: all three, unless the options select or exclude some."""
-        others = {"do_eval": self.do_eval, "do_predict": self.do_predict}
-        train = not any(others.values()) if self.do_train is None else self.do_train
-        default = train or not any(others.values())
-        return {"do_train": train} | {name: default if given is None else given for name, given in others.items()}
+        only_others = bool(self.do_eval or self.do_predict)
+        train = not only_others if self.do_train is None else self.do_train
+        default = train or not only_others
+        evaluate = default if self.do_eval is None else self.do_eval
+        predict = default if self.do_predict is None else self.do_predict
+        return {"do_train": train, "do_eval": evaluate, "do_predict": predict}
 
     def _resolve_strategies(self) -> None:
-        """Choose when to save and evaluate, where --save_strategy and --eval_strategy are not given."""
+        """Choose when to save and evaluate, where options leave it open; reject best weights without evaluations."""
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         if self.save_strategy is None:
@@ -165,7 +165,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             raise ValueError("the best weights need evaluations: pass --eval_strategy or --eval_steps")
 
     def _take_given_precision(self) -> None:
-        """Take the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
+        """Set the precision given here or to the launcher; else `bf16` stays None: `resolve_precision` chooses it."""
         if self.bf16 is not None:
             return
 
@@ -208,7 +208,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:
-        """Evaluate and save each epoch, or at the steps that are given, and keep the best weights if possible."""
+        """By default evaluate and save each epoch, or at the steps given, and keep the best weights if possible."""
         self.eval_strategy_is_given = self.eval_strategy is not None
         if self.eval_steps is None and self.eval_strategy in (None, "steps"):
             self.eval_steps = self.save_steps  # evaluated where it is saved
@@ -231,7 +231,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
 def resolve_by_width(args: TrainingArguments, hidden_size: int | None) -> None:
     """Set learning rate and epochs where they are not given; a network without hidden size gets the values of base."""
     width = math.inf if hidden_size is None else hidden_size
-    rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
+    rate, epochs = next((rate, epochs) for largest, rate, epochs in _BY_WIDTH if width <= largest)
     if args.learning_rate is None:
         args.learning_rate = rate
     if args.num_train_epochs is None:
@@ -239,9 +239,9 @@ def resolve_by_width(args: TrainingArguments, hidden_size: int | None) -> None:
 
 
 def resolve_by_rows(args: FineTuningArguments, rows: int, min_steps: int | None) -> None:
-    """Add whole epochs up to `min_steps` optimizer steps, and evaluate a run of many epochs only a few times.
+    """Raise the epochs to reach `min_steps` optimizer steps; evaluate and save a run of many epochs only a few times.
 
-    `rows` are model inputs of an epoch, over all ranks.
+    `rows` are the model inputs of an epoch, over all ranks. `min_steps` None: `MIN_STEPS`, 0 if epochs are given.
     """
     if min_steps is None:
         min_steps = 0 if args.epochs_are_given else MIN_STEPS
@@ -256,5 +256,5 @@ def resolve_by_rows(args: FineTuningArguments, rows: int, min_steps: int | None)
     if epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch" and not args.eval_strategy_is_given:
         # The strategies are enums of transformers by now; steps below 1 are a share of all steps
         args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
-        if args.save_strategy == "epoch":
+        if args.save_strategy == "epoch":  # the best weights need a checkpoint of each evaluation
             args.save_strategy, args.save_steps = type(args.save_strategy)("steps"), 1 / _FEW_EVALUATIONS
