@@ -113,7 +113,7 @@ def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase
 def _complete_corpus(
     folder: Path, recipe: dict, inputs: list[InputShards], text_language: str | None
 ) -> Corpus | None:
-    """Write the manifest and return the corpus; None while shards are missing. If it has no text, remove it and raise."""
+    """Write the manifest and return the corpus; None while shards are missing. A corpus without text is an error."""
     records = []
     for shards in inputs:
         input_records = shards.read_all_records()

@@ -11,9 +11,6 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from bert_hf.errors import InputError
 
 
-_AHEAD = 4  # calls per process that are under way or finished before their results are taken
-
-
 def map_ahead(function: Callable, calls: Iterable[tuple], num_proc: int) -> Iterator[Any]:
     """Yield `function(*arguments)` for each tuple of arguments, in order, from processes that work a little ahead.
 
@@ -29,7 +26,7 @@ def map_ahead(function: Callable, calls: Iterable[tuple], num_proc: int) -> Iter
     try:
         for arguments in calls:
             pending.append(pool.submit(function, *arguments))
-            if len(pending) >= _AHEAD * num_proc:
+            if len(pending) >= 4 * num_proc:  # so that no process waits for the caller
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
