@@ -4,6 +4,7 @@ Each input becomes a shard, or several. A shard that is complete and up to date 
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +25,8 @@ RECIPE = "recipe.json"  # settings and names of the inputs that are prepared in 
 _LOCK = ".lock.tmp"
 _OTHER_FOLDER = "choose another --output_dir, or pass --overwrite_output_dir"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
-_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
-OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
+_SAVED_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
+OWNED = (RECIPE, MANIFEST, *_SAVED_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
 
 
 def prepare(
@@ -73,23 +74,23 @@ def prepare(
             problem = f"{shards.source.name} is not the text that was prepared here"
             raise InputError(problem, where=folder, remedy=_OTHER_FOLDER)
     _write_shards([shards for shards in own_inputs if not shards.complete], folder, recipe, num_proc)
-    return _complete_corpus(folder, recipe, all_inputs, text_language)
+    return _finish_corpus(folder, recipe, all_inputs, text_language)
 
 
 def _shard_settings(
     inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
 ) -> dict:
     """Return the settings that determine a shard's bytes, besides its text."""
-    settings = {
+    first = inputs[0].files[0] if isinstance(inputs[0], SmallFiles) else inputs[0]  # all have the same column
+    column = getattr(first, "text_column", None)
+    return {
         "format": FORMAT,
         "tokenizer": tokenizer_checksum(tokenizer),
         "language": language,
         "vocab_size": len(tokenizer),
+        **({"text_column": column} if column else {}),  # without it a corpus keeps its fingerprint
+        **options,
     }
-    first = inputs[0].files[0] if isinstance(inputs[0], SmallFiles) else inputs[0]  # all have the same column
-    if column := getattr(first, "text_column", None):
-        settings["text_column"] = column  # left out without a column: so the fingerprint is that of earlier versions
-    return {**settings, **options}
 
 
 def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
@@ -110,25 +111,19 @@ def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete_corpus(
-    folder: Path, recipe: dict, inputs: list[InputShards], text_language: str | None
-) -> Corpus | None:
+def _finish_corpus(folder: Path, recipe: dict, inputs: list[InputShards], text_language: str | None) -> Corpus | None:
     """Write the manifest and return the corpus; None while shards are missing. A corpus without text is an error."""
-    records = []
-    for shards in inputs:
-        input_records = shards.read_all_records()
-        if not input_records:
-            return None
-        records += input_records
+    records_of_inputs = [shards.read_all_records() for shards in inputs]
+    if not all(records_of_inputs):
+        return None
 
+    records = list(itertools.chain.from_iterable(records_of_inputs))
     if not any(record["tokens"] for record in records):
         _remove_corpus(folder)
         raise InputError("contains no text", where=inputs[0].source.name, remedy="give files that contain text")
 
-    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"]}
-    if text_language:
-        facts["text_language"] = text_language
-    facts["made_from"] = recipe
+    language = {"text_language": text_language} if text_language else {}
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **language, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
         write_manifest(folder, facts, records)
     (folder / _LOCK).unlink(missing_ok=True)

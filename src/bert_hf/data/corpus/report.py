@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from html.entities import name2codepoint
+from typing import cast
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -22,9 +23,9 @@ from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_token
 from bert_hf.data.text.unknown import Unknown, unknown_characters
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
-_DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
+_DECODED = 200  # documents of a prepared corpus, evenly spread, that are decoded to look for markup
 _DECODED_TOKENS = 300  # of each
-_COMPARED = 20_000  # documents whose sentences are compared
+_COMPARED = 20_000  # documents, evenly spread, whose sentences are compared
 _ENCODED = 4_000_000  # characters, about, that are encoded to find unknown ones
 _MUCH_UNKNOWN = 0.005  # share of the characters (or tokens) that is a problem
 _MUCH_REPEATED = 0.005  # share of the documents
@@ -46,10 +47,9 @@ def corpus_findings(
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(id_count(tokenizer))
-    unknown = tokenizer.unk_token_id
-
+    unknown = cast(int | None, tokenizer.unk_token_id)
     if texts:
-        unknown_share = _measure_unknown_characters(texts, tokenizer, may_train_vocabulary)
+        unknown_share = _measure_lost_characters(texts, tokenizer, may_train_vocabulary)
     else:
         unknown_share = _measure_unknown_tokens(counts, tokenizer)
     return [
@@ -82,19 +82,13 @@ def report_lines(
         pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
         texts = list(documents(pieces))
         yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
-
         if tokenizer_args.tokenizer_name:
             tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
         else:
             tokenizer = train_tokenizer([piece.text for piece in pieces], **tokenizer_args.training())
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
-    findings = corpus_findings(
-        corpus,
-        tokenizer,
-        texts,
-        nsp=bool(example_args.nsp),
-        may_train_vocabulary=tokenizer_args.tokenizer_name is not None,  # else it may have been trained on this text
-    )
+    may_train = tokenizer_args.tokenizer_name is not None  # else the vocabulary may have been trained on this text
+    findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=may_train)
     yield from map(str, findings)
 
 
@@ -117,7 +111,7 @@ def _measure_unknown_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBa
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > _MUCH_UNKNOWN else "")
 
 
-def _measure_unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
+def _measure_lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
     """Measure the share of the characters that become [UNK], in a sample of the texts, and their usual cause."""
     step = max(1, sum(map(len, texts)) // _ENCODED)
     sample = [text[:_ENCODED] for text in texts[::step]]
@@ -138,12 +132,10 @@ def _measure_unknown_characters(texts: Sequence[str], tokenizer: PreTrainedToken
 def _measure_document_lengths(window: Window, nsp: bool) -> Finding:
     """Compare the documents in length: one that holds most of the text leaves few others to draw B from."""
     longest_share = window.token_counts.max(initial=0) / max(1, window.token_counts.sum())
-    mean_tokens = window.token_counts.mean() if len(window) else 0
-    text = (
-        f"a document has {mean_tokens:,.0f} tokens on average, and the longest has {longest_share:.1%} of all tokens"
-    )
+    mean = window.token_counts.mean() if len(window) else 0
+    text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest_share:.1%} of all tokens"
     remedy = "separate documents by blank lines: the B of NOT_NEXT pairs comes from another document"
-    return Finding(text, remedy if nsp and (longest_share > 0.5 or mean_tokens > _LONG) else "")
+    return Finding(text, remedy if nsp and (longest_share > 0.5 or mean > _LONG) else "")
 
 
 def _count_one_sentence_documents(window: Window, nsp: bool) -> Finding:
@@ -153,16 +145,8 @@ def _count_one_sentence_documents(window: Window, nsp: bool) -> Finding:
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if nsp and share > 0.1 else "")
 
 
-def _spread_evenly(window: Window, count: int) -> np.ndarray:
-    """Return the numbers of `count` documents, evenly spread; of all, if there are fewer."""
-    return np.linspace(0, len(window) - 1, min(count, len(window))).astype(int)
-
-
 def _key_of_text(ids: np.ndarray, unknown: int | None) -> Hashable:
-    """Return what equal texts have in common: a checksum of their ids.
-
-    If half of them are `unknown`, the texts may differ: then return an object that equals no other.
-    """
+    """Return a checksum of ids; if half are `unknown`, texts may differ: then an object that equals no other."""
     mostly_unknown = 2 * np.count_nonzero(ids == unknown) >= len(ids)
     return object() if mostly_unknown else hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
 
@@ -178,7 +162,7 @@ def _count_repeated_documents(window: Window, unknown: int | None) -> Finding:
 
 def _measure_shared_sentences(window: Window, unknown: int | None) -> Finding:
     """Measure how much of the text is in sentences of many documents, such as menus and footers of web pages."""
-    compared = _spread_evenly(window, _COMPARED)
+    compared = np.linspace(0, len(window) - 1, min(_COMPARED, len(window))).astype(int)
     many = max(10, len(compared) // 100)
     tokens = Counter()  # sentence → its tokens in all documents
     occurs_in = Counter()  # sentence → the number of documents that have it
@@ -244,7 +228,7 @@ def measure_markup(texts: Iterable[str]) -> Finding:
 
 def _decode_beginnings(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
     """Yield the beginnings of some documents, without the spaces that decoding puts into markup: `& lt ;`."""
-    for document in _spread_evenly(window, _DECODED):
+    for document in np.linspace(0, len(window) - 1, min(_DECODED, len(window))).astype(int):
         first, last = int(window.document_starts[document]), int(window.document_ends[document])
         text = str(tokenizer.decode(window.ids(first, last)[:_DECODED_TOKENS]))
         yield re.sub(r" ?([&;<>{}\[\]=|/#_]) ?", r"\1", text)

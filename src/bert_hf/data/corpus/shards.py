@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,7 @@ class ShardWriter:
         remove_leftovers(self.path)
         self._temporary = self.path.with_name(f".{self.path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
         self._file = open(self._temporary, "wb")
-        self._stream = None
+        self._stream = None  # opened by the first record batch
         self._pending = []  # groups for the next record batch
         self._size = 0  # their tokens and pieces, since a piece may have no tokens
         self._counts = dict.fromkeys(COUNTS, 0)
@@ -107,13 +108,12 @@ class ShardWriter:
         for name, value in zip(COUNTS, sums, strict=True):
             self._counts[name] += int(value)
 
-    def _write_batch(self, input_ids: pa.Array, sentence_lengths: pa.Array) -> pa.RecordBatchStreamWriter:
-        """Write a record batch, one row per document; return the stream, which the first batch opens."""
+    def _write_batch(self, input_ids: pa.Array, sentence_lengths: pa.Array) -> None:
+        """Write a record batch, one row per document; the first one opens the stream, with its types."""
         batch = pa.record_batch([input_ids, sentence_lengths], names=["input_ids", "sentence_lengths"])
         if self._stream is None:
             self._stream = pa.ipc.new_stream(self._file, batch.schema)
         self._stream.write_batch(batch)
-        return self._stream
 
     def __exit__(self, error_type, *_) -> None:
         try:
@@ -127,10 +127,9 @@ class ShardWriter:
         """Write what is pending, flush and rename the file, then write its record."""
         if self._pending:
             self._flush()
-        stream = self._stream
-        if stream is None:  # no text: a shard without a row
-            stream = self._write_batch(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
-        stream.close()
+        if self._stream is None:  # no text: a shard without a row
+            self._write_batch(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
+        cast(pa.RecordBatchStreamWriter, self._stream).close()
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -222,7 +221,7 @@ class InputShards:
         return record is not None and record.get("fingerprint") != self.fingerprint
 
     def verify(self) -> None:
-        """Collect `verified_records`: of the shards that are undamaged and up to date, up to the first that is not.
+        """Set `verified_records`: of the shards that are undamaged and up to date, up to the first that is not.
 
         Where there are shards, they and the input are read.
         """

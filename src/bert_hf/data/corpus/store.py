@@ -201,7 +201,6 @@ class Corpus:
         windows = []
         group = []
         tokens = documents = longer = 0  # of the group; `longer`: documents of two or more sentences
-
         for shard in order:
             group.append(shard)
             tokens += self._records[shard]["tokens"]

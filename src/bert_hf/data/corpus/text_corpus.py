@@ -80,7 +80,6 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
 
     if hasattr(rows, "iterrows"):  # of pandas
         rows = rows.to_dict("records")
-
     rows = iter(rows)
     first = next(rows, "")
     rows = itertools.chain([first], rows)

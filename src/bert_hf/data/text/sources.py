@@ -127,7 +127,7 @@ class HubShard:
     dataset: str
     config: str | None
     index: int
-    shards: int
+    shards: int  # of the dataset
     text_column: str | None = None
     join_lines: bool | None = None  # all lines of a paragraph; None: lines stay
 
@@ -199,7 +199,7 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
 def hub_rows(
     dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a dataset (id, folder, or each split's `datasets.Dataset`) that have any."""
+    """Return {split: rows} of a dataset (id, folder, or {split: `datasets.Dataset`}), without the empty splits."""
     import datasets
 
     loaded: Any = dataset
@@ -211,18 +211,18 @@ def hub_rows(
     if not rows.get("train"):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
         raise InputError(what, where=name, remedy="give --train_file")
-    return {split: own for split, own in rows.items() if own}
+    return {split: split_rows for split, split_rows in rows.items() if split_rows}
 
 
 def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
-    """Return the rows of a dataset, with the names of classes for numbers, of a pandas table or of dictionaries."""
+    """Return as `Row`s the rows of a `datasets.Dataset` (with names for class numbers), a pandas table or a list."""
     if isinstance(rows, Mapping):
         raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
     if hasattr(rows, "iterrows"):  # of pandas, with null for NaN
         rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    features = getattr(rows, "features", None)
-    rows = rows if features is None else rows.with_format(None)  # no tensors
-    return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]
+    if (features := getattr(rows, "features", None)) is None:
+        return [Row(dict(row), where) for row in rows]
+    return [Row(with_class_names(row, features), where) for row in rows.with_format(None)]  # no tensors
 
 
 def hub_shards(dataset: str, config: str | None = None, **options: Any) -> list[HubShard]:

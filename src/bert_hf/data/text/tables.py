@@ -182,9 +182,6 @@ def list_cell(value: Any) -> list | None:
     return parsed if isinstance(parsed, list) else None
 
 
-# ---- columns
-
-
 def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
     """Return the column with the first of the names, else the only one with one of them, in any case; else None."""
     usual = [column for column in columns if column.lower() in names]
@@ -216,9 +213,6 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     raise row.header_error("text column not recognised", remedy)
 
 
-# ---- separated fields
-
-
 def _separated_rows(
     path: str, kind: str, encoding: str | None, separator: str | None, columns: Sequence[str] | None
 ) -> Iterator[_Numbered]:
@@ -228,12 +222,14 @@ def _separated_rows(
     texts = [line for _, line in head]
 
     sep_line = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
-    delimiter = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    delimiter = delimiter or (sep_line[1] if sep_line else _choose_separator(texts, kind))
+    if separator:
+        delimiter = "\t" if separator in ("tab", "\\t") else separator
+    else:
+        delimiter = sep_line[1] if sep_line else _choose_separator(texts, kind)
     quoted = kind not in _TABS or delimiter in ",;" or _quotes_are_quoting(path, encoding, delimiter)
 
     def fields_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-        return itertools.islice(_fields(lines, path, delimiter, quoted), 1 if sep_line else 0, None)
+        return itertools.islice(_fields(lines, path, delimiter, quoted), 1 if sep_line else 0, None)  # without `sep=`
 
     # Names of the columns, if the first row has none
     _, first = next(fields_of(head), (1, []))
@@ -247,13 +243,7 @@ def _separated_rows(
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
-        names = [name.strip() for name in header]
-        repeated = [name for name, count in Counter(names).items() if name and count > 1]
-        if repeated:
-            what = f"duplicate column {repeated[0]!r}"
-            raise InputError(what, where=path, line=line, remedy="rename one of them")
-        # Columns without a name get different ones: "", " ", …
-        names = [name or " " * names[:number].count("") for number, name in enumerate(names)]
+        names = _names_in_header(header, path, line)
     else:
         logger.info(f"{path}: no header; its first row counts, its columns are {' and '.join(names)}")
 
@@ -269,6 +259,16 @@ def _separated_rows(
             yield line, dict(zip(names, fields, strict=True))
     if repeated_headers:
         logger.info(f"{path}: its header comes again in {repeated_headers:,} lines, which are left out")
+
+
+def _names_in_header(header: list[str], path: str, line: int) -> list[str]:
+    """Return the names of the columns, "", " ", … for those without one. A repeated name is an error."""
+    names = [name.strip() for name in header]
+    repeated = [name for name, count in Counter(names).items() if name and count > 1]
+    if repeated:
+        what = f"duplicate column {repeated[0]!r}"
+        raise InputError(what, where=path, line=line, remedy="rename one of them")
+    return [name or " " * names[:number].count("") for number, name in enumerate(names)]
 
 
 def _choose_separator(lines: list[str], kind: str) -> str:
@@ -324,7 +324,9 @@ def _quotes_are_quoting(path: str, encoding: str | None, separator: str) -> bool
 
     The last line may be cut off, if another line has a doubled quote.
     """
-    doubled, broken, number = False, [], 0  # broken: numbers of lines that do not follow it
+    doubled = False
+    broken = []  # numbers of lines that do not follow it
+    number = 0
     for number, line in read_lines(path, encoding):
         if '"' in line:
             try:
@@ -357,9 +359,6 @@ def _fields(
         raise InputError(f"not CSV: {error}", where=path, line=begin, remedy=remedy) from None
 
 
-# ---- JSON
-
-
 def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     """Yield the objects of JSON lines, or of a JSON array or one object around them, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
@@ -388,9 +387,6 @@ def _rows_inside(item: Any) -> list:
     """Return the rows under a usual key of an object that is the whole file, else the object as the only row."""
     usual = [item.get(key) for key in ("data", "rows", "examples")] if isinstance(item, dict) else []
     return next((rows for rows in usual if isinstance(rows, list)), [item])
-
-
-# ---- Parquet
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:

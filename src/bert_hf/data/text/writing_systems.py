@@ -30,8 +30,8 @@ def script_of(character: str) -> str | None:
     return None if script in _SHARED_NAMES else script
 
 
-def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
-    """Return whether an uncased tokenizer for a text with these characters strips accents, and why, in one line."""
+def should_strip_accents(characters: Counter[str]) -> tuple[bool, str]:
+    """Return whether an uncased tokenizer for a text of these characters should strip accents, and the reason."""
     letters = Counter()
     for character, count in characters.items():
         if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
@@ -39,17 +39,17 @@ def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
     others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
     share = others.total() / max(1, letters.total())
     if share > OTHER_SCRIPTS:
-        most = others.most_common(1)[0][0]
+        [(most, _)] = others.most_common(1)
         return False, f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
 
     accented = sum(count for character, count in characters.items() if _has_accent(character))
-    accented /= max(1, letters.total())
-    if accented > DENSE_ACCENTS:
-        return False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words"
+    accented_share = accented / max(1, letters.total())
+    if accented_share > DENSE_ACCENTS:
+        return False, f"accents are kept: {accented_share:.1%} of the letters have one, so they distinguish words"
 
     reason = (
-        f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
-        f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+        f"accents are stripped, as in the published uncased models: {accented_share:.2%} of the letters have one, "
+        f"and {1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
     )
     return True, reason
 
