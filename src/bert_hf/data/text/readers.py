@@ -105,7 +105,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
 
 
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
-    """Decode (a part of) a line, and make its end "\\r\\n" to "\\n"; `number` and `column` are for the error."""
+    """Decode a line or a part of one, with "\\n" for a final "\\r\\n"; `number` and `column` are for the error."""
     text = decode_utf8(raw, path, number, column)
     return text[:-2] + "\n" if text.endswith("\r\n") else text
 
