@@ -112,7 +112,7 @@ def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase
 
 
 def _finish_corpus(folder: Path, recipe: dict, inputs: list[InputShards], text_language: str | None) -> Corpus | None:
-    """Write the manifest and return the corpus; None while shards are missing. A corpus without text is an error."""
+    """Write the manifest and return the corpus; None while shards are missing. Without text, remove all and raise."""
     records_of_inputs = [shards.read_all_records() for shards in inputs]
     if not all(records_of_inputs):
         return None
