@@ -4,7 +4,7 @@ from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.report import corpus_findings, find_markup
+from bert_hf.data.corpus.report import corpus_findings, measure_markup
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.text.tokenization import train_tokenizer
 from bert_hf.data.text.unknown import Unknown, unknown_characters
@@ -176,7 +176,7 @@ PLAIN = "The boats left the harbour at noon, and the crew sang until the wind tu
     ],
 )
 def test_each_kind_of_markup_is_found(residue):
-    text = find_markup([PLAIN, f"Before {residue} after."]).what
+    text = measure_markup([PLAIN, f"Before {residue} after."]).what
     example = residue.strip().partition("\n|-")[0][:60]
     assert text.endswith(f"of the characters are HTML or wiki markup, most often {example!r}")
 
@@ -195,12 +195,12 @@ def test_each_kind_of_markup_is_found(residue):
     ],
 )
 def test_text_that_resembles_markup_is_not_found(text):
-    assert str(find_markup([text])) == "  no HTML or wiki markup in the text"
+    assert str(measure_markup([text])) == "  no HTML or wiki markup in the text"
 
 
 def test_much_markup_asks_for_a_clean_up(texts, words, tmp_path):
-    assert find_markup([PLAIN + "<br>" * 5] * 10).remedy
-    assert not find_markup([PLAIN * 20 + "&amp;"] * 10).remedy  # one tag in 30,000 characters, as in a book
+    assert measure_markup([PLAIN + "<br>" * 5] * 10).remedy
+    assert not measure_markup([PLAIN * 20 + "&amp;"] * 10).remedy  # one tag in 30,000 characters, as in a book
 
     # In a prepared corpus, decoding puts spaces around every mark
     dirty = [text + "\n{{cite web|url=x}} <br> &nbsp;" for text in texts]

@@ -47,7 +47,7 @@ def test_written_shards_are_read_back(tmp_path, monkeypatch, batch):
     with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
         for part in parts:
             writer.add(part)
-    entry, expected = writer.entry, plain(parts)
+    entry, expected = writer.record, plain(parts)
     write_manifest(tmp_path, {}, [entry])
     window = Corpus(tmp_path).window((0,))
     assert rows(window) == expected
@@ -83,7 +83,7 @@ def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
         for part in parts:
             writer.add(part)
             assert writer._size < 50
-    write_manifest(tmp_path, {}, [writer.entry])
+    write_manifest(tmp_path, {}, [writer.record])
     window = Corpus(tmp_path).window((0,))
     assert 5 < len(window) < 40
     assert window.token_counts.max() < 50 + max(len(part.ids) for part in parts)
@@ -102,7 +102,7 @@ def test_a_window_has_two_documents(tmp_path, monkeypatch):
             writer.add(
                 Encoded(np.arange(12, dtype=np.uint16), np.full(3, 4, np.int32), np.array([3]), np.array([True]), 0)
             )
-        entries.append(writer.entry)
+        entries.append(writer.record)
     write_manifest(tmp_path, {}, entries)
     assert Corpus(tmp_path).windows() == [(0, 1), (2, 3, 4)]
 
@@ -122,7 +122,7 @@ def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
         sentences = np.ones(4, np.int64) if one else np.full(2, 2)
         with ShardWriter(tmp_path / f"data-{number:05d}.arrow", {"fingerprint": f"{number}"}) as writer:
             writer.add(Encoded(np.arange(16, dtype=np.uint16), lengths, sentences, np.full(len(sentences), True), 0))
-        entries.append(writer.entry)
+        entries.append(writer.record)
     write_manifest(tmp_path, {}, entries)
     corpus = Corpus(tmp_path)
     assert corpus.windows() == [(0, 1, 2), (3, 4, 5)]
@@ -152,7 +152,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
         path.write_text("half")
     with ShardWriter(tmp_path / "data-00000.arrow", {"fingerprint": "0"}) as writer:
         assert [path.exists() for path in left] == [False, True]
-    assert writer.entry["documents"] == 0
+    assert writer.record["documents"] == 0
     assert datasets.Dataset.from_file(str(writer.path)).num_rows == 0
 
 
@@ -233,7 +233,7 @@ def test_too_few_documents_to_hold_out(tmp_path):
     with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
         one = np.array([1, 2, 3], np.uint16)
         writer.add(Encoded(one, np.array([1, 1, 1], np.int32), np.array([1, 1, 1]), np.array([True] * 3), 0))
-    write_manifest(tmp_path, {}, [writer.entry])
+    write_manifest(tmp_path, {}, [writer.record])
     with pytest.raises(InputError, match="too few to hold"):
         Corpus(tmp_path).split(5)
 

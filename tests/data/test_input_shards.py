@@ -113,11 +113,11 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     first = tmp_path / "c/data-00000.arrow"
     recipe = json.loads((tmp_path / "c/recipe.json").read_text())
     shards = InputShards(source, first, {key: value for key, value in recipe.items() if key != "inputs"})
-    assert shards.records()
+    assert shards.read_all_records()
     last = sorted((tmp_path / "c").glob("data-*.json"))[-2]  # data-00000.json sorts behind data-00000-…
     last.unlink()
-    assert not shards.records()
-    shards.find_finished()
-    assert shards.entries
+    assert not shards.read_all_records()
+    shards.verify()
+    assert shards.verified_records
     assert not shards.complete
-    assert shards.fingerprint == shards.entries[0]["fingerprint"]
+    assert shards.fingerprint == shards.verified_records[0]["fingerprint"]

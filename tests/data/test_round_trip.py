@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.data.text.encoding import encode, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import choose_accents, script_of
+from bert_hf.data.text.writing_systems import script_of, should_strip_accents
 
 STRIPPED = ("de", "tr", "el", "ru")
 
@@ -74,7 +74,7 @@ def test_chinese_and_japanese_sentences_and_words():
 
 
 def chosen(text):
-    return choose_accents(Counter(text))
+    return should_strip_accents(Counter(text))
 
 
 def test_the_choice_by_script():

@@ -26,7 +26,7 @@ def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus
         with ShardWriter(folder / f"data-{number:05d}.arrow", {"source": "x", "fingerprint": f"{seed}-{number}"}) as w:
             for _ in range(3):
                 w.add(encoded(rng, documents, cut=True))
-        entries.append(w.entry)
+        entries.append(w.record)
     write_manifest(folder, {}, entries)
     return Corpus(folder)
 

@@ -17,15 +17,16 @@ from bert_hf.console import progress
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST, InputShards, remove_leftovers, write_json, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.corpus.worker_pool import map_ahead
-from bert_hf.data.text.sources import Source
+from bert_hf.data.text.sources import SmallFiles, Source
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 
 RECIPE = "recipe.json"  # settings and names of the inputs that are prepared in a folder; others are an error
 _LOCK = ".lock.tmp"
+_OTHER_FOLDER = "choose another --output_dir, or pass --overwrite_output_dir"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
-_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
-OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
+_SAVED_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
+OWNED = (RECIPE, MANIFEST, *_SAVED_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
 
 
 def prepare(
@@ -41,7 +42,7 @@ def prepare(
     text_language: str | None = None,
     overwrite: bool = False,
 ) -> Corpus | None:
-    """Split the inputs into sentences and these into ids, one or more shards in `folder` per input.
+    """Tokenize the inputs sentence by sentence, and write to `folder` one or more shards for each, and a manifest.
 
     Args:
         language: for the sentence splitter; None: a line is a sentence.
@@ -60,26 +61,27 @@ def prepare(
     recipe = {**settings, "inputs": [source.name for source in inputs]}
     _claim_folder(folder, recipe, tokenizer, overwrite)
 
-    jobs = [
+    all_inputs = [
         InputShards(source, folder / f"data-{number:05d}.arrow", settings, (without or {}).get(number, frozenset()))
         for number, source in enumerate(inputs)
     ]
-    part = jobs[shard[0] :: shard[1]]
+    own_inputs = all_inputs[shard[0] :: shard[1]]
     with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
-        list(pool.map(InputShards.find_finished, part))  # raises here what a thread raised
+        list(pool.map(InputShards.verify, own_inputs))  # raises here what a thread raised
 
-    if not overwrite and (other := next((job for job in part if job.holds_other_text()), None)):
-        problem = f"{other.source.name} is not the text that was prepared here"
-        raise InputError(problem, where=folder, remedy="choose another --output_dir, or pass --overwrite_output_dir")
-    _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
-    return _complete_corpus(folder, recipe, jobs, text_language)
+    for shards in own_inputs:
+        if not overwrite and shards.holds_other_text():
+            problem = f"{shards.source.name} is not the text that was prepared here"
+            raise InputError(problem, where=folder, remedy=_OTHER_FOLDER)
+    _write_shards([shards for shards in own_inputs if not shards.complete], folder, recipe, num_proc)
+    return _finish_corpus(folder, recipe, all_inputs, text_language)
 
 
 def _shard_settings(
     inputs: Sequence[Source], tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict
 ) -> dict:
     """Return the settings that determine a shard's bytes, besides its text."""
-    first = getattr(inputs[0], "files", inputs)[0] if inputs else None  # of small files that share shards, a file
+    first = inputs[0].files[0] if isinstance(inputs[0], SmallFiles) else inputs[0]  # all have the same column
     column = getattr(first, "text_column", None)
     return {
         "format": FORMAT,
@@ -92,7 +94,7 @@ def _shard_settings(
 
 
 def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase, overwrite: bool) -> None:
-    """Record recipe (settings and input names) and tokenizer in the folder, or check that its recipe is the same."""
+    """Write recipe (settings, input names) and tokenizer. Another recipe is an error, or its files are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / _LOCK):  # several machines may begin at the same moment
         present = read_json_object(folder / RECIPE)
@@ -100,8 +102,7 @@ def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase
             if not overwrite:
                 differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
                 problem = f"the folder contains another corpus (different {', '.join(differ)})"
-                remedy = "choose another --output_dir, or pass --overwrite_output_dir"
-                raise InputError(problem, where=folder, remedy=remedy)
+                raise InputError(problem, where=folder, remedy=_OTHER_FOLDER)
             _remove_files(folder)
         if present != recipe:
             write_json(folder / RECIPE, recipe)
@@ -110,21 +111,21 @@ def _claim_folder(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete_corpus(folder: Path, recipe: dict, jobs: list[InputShards], text_language: str | None) -> Corpus | None:
-    """Write the manifest and return the corpus; None while shards are missing. A corpus without text is removed."""
-    records = [job.records() for job in jobs]
-    if not all(records):
+def _finish_corpus(folder: Path, recipe: dict, inputs: list[InputShards], text_language: str | None) -> Corpus | None:
+    """Write the manifest and return the corpus; None while shards are missing. Without text, remove all and raise."""
+    records_of_inputs = [shards.read_all_records() for shards in inputs]
+    if not all(records_of_inputs):
         return None
 
-    entries = list(itertools.chain.from_iterable(records))
-    if not any(entry["tokens"] for entry in entries):
+    records = list(itertools.chain.from_iterable(records_of_inputs))
+    if not any(record["tokens"] for record in records):
         _remove_corpus(folder)
-        raise InputError("contains no text", where=jobs[0].source.name, remedy="give files that contain text")
+        raise InputError("contains no text", where=inputs[0].source.name, remedy="give files that contain text")
 
-    named = {"text_language": text_language} if text_language else {}
-    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **named, "made_from": recipe}
+    language = {"text_language": text_language} if text_language else {}
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **language, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
-        write_manifest(folder, facts, entries)
+        write_manifest(folder, facts, records)
     (folder / _LOCK).unlink(missing_ok=True)
     return Corpus(folder)
 
@@ -145,23 +146,23 @@ def _remove_corpus(folder: Path) -> None:
         folder.rmdir()
 
 
-def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
-    """Make the jobs' shards: inputs in parallel, or few inputs one by one, and groups of their text in parallel."""
+def _write_shards(inputs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
+    """Write the missing shards: many inputs in parallel; few one by one, the groups of each one's text in parallel."""
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     language = recipe["language"]
 
     def map_groups(encode: Callable, groups: Iterable) -> Iterable:
         return progress(map_ahead(encode, ((group,) for group in groups), num_proc), "preparing text", "groups")
 
-    if len(jobs) >= num_proc > 1:
-        results = map_ahead(InputShards.write, ((job, tokenizer, language) for job in jobs), num_proc)
-        entries_of_jobs = progress(results, "preparing text", "inputs", len(jobs))
-    else:
-        entries_of_jobs = (job.write(tokenizer, language, map_groups) for job in jobs)
+    if len(inputs) >= num_proc > 1:
+        results = map_ahead(InputShards.write, ((shards, tokenizer, language) for shards in inputs), num_proc)
+        results = progress(results, "preparing text", "inputs", len(inputs))
+    else:  # `InputShards.write` is called when the loop below asks for the next result
+        results = (shards.write(tokenizer, language, map_groups) for shards in inputs)
     try:
-        for job, entries in zip(jobs, entries_of_jobs, strict=True):
-            job.entries = entries
+        for _ in results:  # waits until all are written
+            pass
     except BaseException:  # an error ends the worker processes at once, which leave unfinished files
-        for job in jobs:
-            remove_leftovers(job.path)
+        for shards in inputs:
+            remove_leftovers(shards.path)
         raise

@@ -41,16 +41,16 @@ from bert_hf.errors import InputError
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
 _HEAD = 1 << 18  # characters of each
 TOKENIZER_SAMPLE = 100_000_000  # bytes of text that a vocabulary is trained on, at most
-_GOLDEN = (5**0.5 - 1) / 2
+_GOLDEN = (5**0.5 - 1) / 2  # the golden ratio's fractional part
 _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
-    """Return the sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
-    join = False if corpus_args.sentence_per_line else corpus_args.join_lines
+    """Return the sources asked for: files (checked), the shards of a Hub dataset, or this machine's documentation."""
+    join = False if corpus_args.sentence_per_line else corpus_args.join_lines  # None: each file's lines decide
     options: dict[str, Any] = {"text_column": corpus_args.text_column, "join_lines": join}
     if files:
-        paths = _files(files)
+        paths = _expand_files(files)
         text_files = [TextFile(path, **options) for path in paths if not os.path.isdir(path)]
         saved_datasets = [shard for path in filter(os.path.isdir, paths) for shard in hub_shards(path, **options)]
         log_misnamed(tuple(file.path for file in text_files))
@@ -61,32 +61,29 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[So
     return [Documentation()]
 
 
-@functools.cache
+@functools.cache  # a command that asks for its sources again neither reads nor logs again
 def _check_beginnings(sources: tuple[Any, ...]) -> None:
-    """Read the beginnings of some files and saved datasets, where an error ends the command; once for the same ones.
-
-    Log those whose lines break sentences: files that are joined, and others, which together have enough lines to tell.
-    """
-    unasked = [source for source in sources if source.join_lines is None]
-    widths = {file: width for file in unasked if isinstance(file, TextFile) and (width := file.width())}
-    others = dict.fromkeys(source for source in unasked if source not in widths)
-
-    def finding(sources: Iterable[Any], width: int) -> str:
-        names = shorten_list([source.name for source in sources])
-        return f"{names}: lines of up to {width} characters break sentences"
-
+    """Read the beginnings of some `TextFile`s and `HubShard`s: raise errors, and log lines that break sentences."""
+    undecided = [source for source in sources if source.join_lines is None]
+    widths = {file: width for file in undecided if isinstance(file, TextFile) and (width := file.width())}
     if widths:
-        logger.info(f"{finding(widths, max(widths.values()))}, and are joined (--join_lines false keeps them)")
+        broken = f"{shorten_list([file.name for file in widths])}: lines of up to {max(widths.values())} characters"
+        logger.info(f"{broken} break sentences, and are joined (--join_lines false keeps them)")
+
+    # Files that have too few lines to tell each may have enough together
+    not_joined = dict.fromkeys(source for source in undecided if source not in widths)
     texts = []
     for source in sources[:: max(1, len(sources) // _READ_FILES)]:
         beginning = [piece.text for piece in first_pieces(source.read(), _HEAD)]
-        texts += beginning if source in others else []
+        if source in not_joined:
+            texts += beginning
     if width := wrap_width(texts):
-        logger.info(f"! {finding(others, width)}: pass --join_lines true")
+        broken = f"{shorten_list([source.name for source in not_joined])}: lines of up to {width} characters"
+        logger.info(f"! {broken} break sentences: pass --join_lines true")
 
 
-def _files(patterns: list[str] | None) -> list[str]:
-    """Return the files of paths, globs and folders (and below), each once; a saved dataset stays a folder.
+def _expand_files(patterns: list[str] | None) -> list[str]:
+    """Return the files of paths and globs and all below folders, each once; a saved dataset stays a folder.
 
     Left out are hidden files and folders, where tools keep copies (.git, .cache, .ipynb_checkpoints).
     """
@@ -108,7 +105,7 @@ def sentence_language(corpus_args: TextArguments) -> str | None:
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
-    """Return the folder made by `prepare` if it is the only path; one that is incomplete is refused."""
+    """Return the only path if `prepare` made it, else None; raise an InputError if such a folder is incomplete."""
     if not paths or len(paths) != 1:
         return None
     path = paths[0]
@@ -120,7 +117,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """Return a bounded sample of the text (`sample_pieces`); the order of the inputs is shuffled, always the same."""
+    """Return `sample_pieces` of the inputs, read in a shuffled order that is always the same. No text is an error."""
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample_pieces((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
@@ -146,7 +143,8 @@ def sample_pieces(pieces: Iterable[Piece], limit: int) -> list[Piece]:
         read_bytes += length
 
         while kept_bytes > limit and len(heap) > 1:
-            kept_bytes -= heapq.heappop(heap)[2]
+            _, _, dropped_bytes, _ = heapq.heappop(heap)
+            kept_bytes -= dropped_bytes
         if read_bytes > _SAMPLE_READ * limit:
             break
 
@@ -155,12 +153,11 @@ def sample_pieces(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 
 
 def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
-    """Return the requested tokenizer, the prepared corpus's, or one trained on the text (and cached)."""
+    """Return the named tokenizer, else the prepared corpus's, else one trained on the text, or cached from before."""
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):
-        corpus = Corpus(folder)
-        return load_tokenizer(corpus.tokenizer(), **tokenizer_args.normalization())
+        return load_tokenizer(Corpus(folder).tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
     made_from = [FORMAT, list(map(_content_key, inputs)), tokenizer_args.training()]
@@ -209,19 +206,19 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
         parts = corpus.split(corpus_args.validation_split_percentage)
 
     for part, files in zip(parts, (train_file, corpus_args.validation_file or train_file), strict=True):
-        _check_predictable(part, tokenizer, corpus_args, files)
+        _check_predictable_tokens(part, tokenizer, corpus_args, files)
     return parts
 
 
-def _check_predictable(
+def _check_predictable_tokens(
     corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
 ) -> None:
-    """Check that there are tokens which can be masked and predicted: special tokens, [UNK] among them, cannot."""
+    """Raise an InputError if the corpus has only special tokens, [UNK] among them: those are never masked."""
     counts = corpus.unigram_counts(id_count(tokenizer))
     counts[tokenizer.all_special_ids] = 0
     if counts.any():
         return
-    texts = []
+    texts = []  # a prepared folder keeps none, so that the error names no cause
     if not prepared_folder(files):
         texts = [piece.text for piece in sample_inputs(text_sources(corpus_args, files), 1_000_000)]
     lost = unknown_characters(texts, tokenizer)
@@ -232,15 +229,16 @@ def _check_predictable(
 
 
 def check_text(text_args: TextArguments, files: list[str] | None) -> str:
-    """Check that every file exists, and the beginnings of some; return a line for `--check`."""
+    """Check that every file exists, and read the beginnings of some; return a line for `--check` that names them."""
     if folder := prepared_folder(files):
         return f"text: the prepared corpus {folder}"
     return f"text: {shorten_list([source.name for source in text_sources(text_args, files)])}"
 
 
 def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
-    """Check the text of a pre-training run, and that it is not held out as well."""
-    check_disjoint(train_file=_files(corpus_args.train_file), validation_file=_files(corpus_args.validation_file))
+    """Check the text of a pre-training run, and that no file is held out as well; yield lines for `--check`."""
+    train_files, held_out_files = map(_expand_files, (corpus_args.train_file, corpus_args.validation_file))
+    check_disjoint(train_file=train_files, validation_file=held_out_files)
     if corpus_args.train_file or corpus_args.dataset_name or not corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:
@@ -248,14 +246,14 @@ def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]
 
 
 def check_preparing(_: TokenizerArguments, text_args: TextArguments, *others: Any) -> Iterator[str]:
-    """Check options of recipes that only read text: text and output folder, which is in the last of `others`."""
-    if others[-1].output_dir is not None:
-        yield check_writable(others[-1].output_dir)
+    """Check output folder and text of a recipe without training, given all its options; yield lines for `--check`."""
+    if (output_dir := others[-1].output_dir) is not None:
+        yield check_writable(output_dir)
     yield check_text(text_args, text_args.train_file)
 
 
 def _content_key(source: Source) -> list:
-    """Return what identifies a text in the cache: of a file path, size and time, so that it need not be read."""
+    """Return what identifies a text in the cache, as JSON: a file's path, size and time, so that it is not read."""
     if isinstance(source, SmallFiles):
         return [_content_key(file) for file in source.files]
     column = getattr(source, "text_column", None)
@@ -267,12 +265,12 @@ def _content_key(source: Source) -> list:
 
 
 @contextlib.contextmanager
-def _cache_folder(corpus_args: TextArguments, what: str, made_from: list) -> Iterator[Path]:
-    """Yield the folder of the cache that these values name, and hold its lock.
+def _cache_folder(corpus_args: TextArguments, prefix: str, made_from: list) -> Iterator[Path]:
+    """Yield the path of the cached folder for these values, which may not exist yet, and hold its lock.
 
     The ranks of a run wait here, however long it takes: a collective operation would fail after its timeout.
     """
-    folder = Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
+    folder = Path(corpus_args.cache_dir).expanduser() / f"{prefix}-{json_checksum(made_from)[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.with_name(f"{folder.name}.lock")):
         yield folder

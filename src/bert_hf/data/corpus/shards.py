@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,12 +52,12 @@ class ShardWriter:
 
         with ShardWriter(folder / "data-00000.arrow", {"source": "a.txt"}) as writer:
             writer.add(encoded)
-        writer.entry
+        writer.record
 
-    The record holds these facts in addition to file name, size, checksum and `COUNTS`.
+    The record holds the given `facts` in addition to file name, size, checksum and `COUNTS`.
     """
 
-    entry: dict  # the record, after the `with`
+    record: dict  # after the `with`
 
     def __init__(self, path: Path, facts: dict):
         self.path, self.facts = path, facts
@@ -65,7 +66,7 @@ class ShardWriter:
         remove_leftovers(self.path)
         self._temporary = self.path.with_name(f".{self.path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
         self._file = open(self._temporary, "wb")
-        self._stream = None
+        self._stream = None  # opened by the first record batch
         self._pending = []  # groups for the next record batch
         self._size = 0  # their tokens and pieces, since a piece may have no tokens
         self._counts = dict.fromkeys(COUNTS, 0)
@@ -92,7 +93,7 @@ class ShardWriter:
         ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._pending, strict=True))
         self._pending, self._size = [], 0
 
-        # Where each document that has text begins and the last one ends: sentences and tokens before that
+        # For each document that has text, and at last for the end: the sentences and the tokens before it
         per_document = sentences_per_document(sentences, ends)
         filled = per_document > 0
         sentence_offsets = offsets_of(per_document[filled])
@@ -107,13 +108,12 @@ class ShardWriter:
         for name, value in zip(COUNTS, sums, strict=True):
             self._counts[name] += int(value)
 
-    def _write_batch(self, input_ids: pa.Array, sentence_lengths: pa.Array) -> pa.RecordBatchStreamWriter:
-        """Write a record batch, one row per document; return the stream, which the first batch opens."""
+    def _write_batch(self, input_ids: pa.Array, sentence_lengths: pa.Array) -> None:
+        """Write a record batch, one row per document; the first one opens the stream, with its types."""
         batch = pa.record_batch([input_ids, sentence_lengths], names=["input_ids", "sentence_lengths"])
         if self._stream is None:
             self._stream = pa.ipc.new_stream(self._file, batch.schema)
         self._stream.write_batch(batch)
-        return self._stream
 
     def __exit__(self, error_type, *_) -> None:
         try:
@@ -127,18 +127,17 @@ class ShardWriter:
         """Write what is pending, flush and rename the file, then write its record."""
         if self._pending:
             self._flush()
-        stream = self._stream
-        if stream is None:  # no text: a shard without a row
-            stream = self._write_batch(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
-        stream.close()
+        if self._stream is None:  # no text: a shard without a row
+            self._write_batch(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
+        cast(pa.RecordBatchStreamWriter, self._stream).close()
         self._file.flush()
         os.fsync(self._file.fileno())
 
         checksum = file_checksum(self._temporary)
         size = self._temporary.stat().st_size
         os.replace(self._temporary, self.path)
-        self.entry = {"file": self.path.name, "bytes": size, "sha256": checksum, **self._counts, **self.facts}
-        write_json(self.path.with_suffix(".json"), self.entry)
+        self.record = {"file": self.path.name, "bytes": size, "sha256": checksum, **self._counts, **self.facts}
+        write_json(self.path.with_suffix(".json"), self.record)
 
 
 def remove_leftovers(path: Path) -> None:
@@ -150,24 +149,27 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    """Return whether a process with this id exists on this machine."""
     try:
         os.kill(process, 0)  # sends no signal
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # any other error: another user's process
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's process
+        pass
     return True
 
 
-def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
-    """Write the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
-    totals = {name: sum(entry[name] for entry in entries) for name in COUNTS}
+def write_manifest(folder: Path, facts: dict, records: list[dict]) -> None:
+    """Write the manifest: totals, `facts`, the shards' records. Equal shards give equal bytes, whoever made them."""
+    totals = {name: sum(record[name] for record in records) for name in COUNTS}
     unknown = totals.pop("unknown")
     manifest = {
         "format": FORMAT,
         **totals,
         "unknown_share": unknown / max(1, totals["tokens"]),
-        "fingerprint": json_checksum([entry["fingerprint"] for entry in entries]),
+        "fingerprint": json_checksum([record["fingerprint"] for record in records]),
         **facts,
-        "shards": entries,
+        "shards": records,
     }
     write_json(folder / MANIFEST, manifest)
 
@@ -183,29 +185,29 @@ class InputShards:
     path: Path  # of the first shard
     made_from: dict  # settings of all inputs of the corpus, part of the fingerprint
     without: frozenset[int] = frozenset()  # numbers of documents that are left out
-    entries: list[dict] = field(default_factory=list)  # the records of the shards known to be finished, in order
-    cut_at: int = field(default_factory=lambda: SHARD_TOKENS)  # tokens; a shard ends with the document that fills it
+    verified_records: list[dict] = field(default_factory=list)  # of the first shards: found good, or written just now
+    cut_at: int = field(default_factory=lambda: SHARD_TOKENS)  # tokens of a full shard; read late, as tests change it
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all that decides the shards. The input is read."""
+        """Return the SHA-256 of what determines the shards: text, settings, documents left out. The input is read."""
         return json_checksum([self.made_from, self.source.name, self.source.checksum(), sorted(self.without)])
 
     @property
     def complete(self) -> bool:
-        """Return whether the records of all shards are known."""
-        return bool(self.entries) and "cut_at" not in self.entries[-1]  # only the last shard's record lacks it
+        """Return whether `verified_records` reach the last shard, whose record is the only one without `cut_at`."""
+        return bool(self.verified_records) and "cut_at" not in self.verified_records[-1]
 
     def _path_of(self, number: int) -> Path:
         """Return the path of a shard: data-00003.arrow for the first one of input 3, then data-00003-00001.arrow."""
         return self.path.with_name(f"{self.path.stem}-{number:05d}.arrow") if number else self.path
 
     def _fingerprint_of(self, number: int) -> str:
-        """Return a shard's fingerprint. The first one's does not depend on where it ends: it may be the only one."""
+        """Return a shard's fingerprint; the first one's does not depend on `cut_at`, since it may be the only one."""
         return json_checksum([self.fingerprint, number, self.cut_at]) if number else self.fingerprint
 
-    def records(self) -> list[dict]:
-        """Return the records of all shards, none while one is missing. The input is not read."""
+    def read_all_records(self) -> list[dict]:
+        """Return the records in the folder, unverified: of all shards, or an empty list while one is missing."""
         records = []
         while record := read_json_object(self._path_of(len(records)).with_suffix(".json")):
             records.append(record)
@@ -214,17 +216,17 @@ class InputShards:
         return []
 
     def holds_other_text(self) -> bool:
-        """Return whether the first shard, if there is one, was made from something else."""
+        """Return whether there is a first shard with another fingerprint: made from other text or settings."""
         record = read_json_object(self.path.with_suffix(".json"))
         return record is not None and record.get("fingerprint") != self.fingerprint
 
-    def find_finished(self) -> None:
-        """Find the shards that are complete, undamaged and up to date, up to the first that is not.
+    def verify(self) -> None:
+        """Set `verified_records`: of the shards that are undamaged and up to date, up to the first that is not.
 
-        If there are any, the input and the shards are read to verify them.
+        Where there are shards, they and the input are read.
         """
         while not self.complete:
-            number = len(self.entries)
+            number = len(self.verified_records)
             path = self._path_of(number)
             record = read_json_object(path.with_suffix(".json"))
             if record is None or record.get("cut_at", self.cut_at) != self.cut_at or not path.is_file():
@@ -233,37 +235,35 @@ class InputShards:
                 break
             if record.get("sha256") != file_checksum(path):
                 break
-            self.entries.append(record)
+            self.verified_records.append(record)
 
     def write(
         self,
         tokenizer: tuple[str, str],
         language: str | None,
         map_groups: Callable[[Callable, Iterable], Iterable] = map,
-    ) -> list[dict]:
-        """Write the shards that are not finished, and return the records of all.
+    ) -> None:
+        """Write the shards after the verified ones, and add their records to `verified_records`.
 
         `tokenizer` (file, version) are the arguments of `load_encoder`. `map_groups` applies a function to groups of
         pieces, in order, as `map` does.
         """
         pieces = skip_documents(self.source.read(), self.without)
-        finished_groups = sum(entry["groups"] for entry in self.entries)
+        verified_groups = sum(record["groups"] for record in self.verified_records)
         encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
-        groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), finished_groups, None)))
+        groups = iter(map_groups(encode, itertools.islice(batch_text_pieces(pieces), verified_groups, None)))
 
         group = next(groups, None)
         while not self.complete:
-            number = len(self.entries)
+            number = len(self.verified_records)
             facts = {"source": self.source.name, "fingerprint": self._fingerprint_of(number)}
-            with ShardWriter(self._path_of(number), facts) as shard:
+            with ShardWriter(self._path_of(number), facts) as writer:
                 shard_groups = shard_tokens = 0
-                while group is not None and (shard_tokens < self.cut_at or not shard.document_ended):
-                    shard.add(group)
+                while group is not None and (shard_tokens < self.cut_at or not writer.document_ended):
+                    writer.add(group)
                     shard_groups += 1
                     shard_tokens += len(group.ids)
                     group = next(groups, None)
                 if group is not None:  # another shard follows
-                    shard.facts |= {"cut_at": self.cut_at, "groups": shard_groups}
-            self.entries.append(shard.entry)
-
-        return self.entries
+                    writer.facts |= {"cut_at": self.cut_at, "groups": shard_groups}
+            self.verified_records.append(writer.record)

@@ -48,9 +48,9 @@ class Window:
     def __len__(self) -> int:
         return len(self.document_starts)
 
-    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
-        """Return the token ids of the sentences [first, last), which lie in one document."""
-        start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
+    def ids(self, first_sentence: int, end_sentence: int) -> np.ndarray:
+        """Return the token ids of the sentences [first, end), which lie in one document."""
+        start, end = self.token_offsets[first_sentence], self.token_offsets[end_sentence]
         chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # of an empty range at the end: the last
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
@@ -77,7 +77,7 @@ class Window:
         begins = self.token_offsets[self.document_starts]
         ends = self.token_offsets[self.document_ends]
 
-        for chunk, offset in zip(self._chunks, self._chunk_starts, strict=False):
+        for chunk, offset in zip(self._chunks, self._chunk_starts[:-1], strict=True):
             here = (begins >= offset) & (begins < offset + len(chunk))  # the documents in this chunk
             change = np.zeros(len(chunk) + 1, np.int8)
             np.add.at(change, begins[here] - offset, 1)
@@ -88,7 +88,7 @@ class Window:
 
 
 def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
-    """Open shards, each a file and a boolean mask of its documents (None: all). Ids stay in the memory map."""
+    """Open shards, given as (file, boolean mask of its documents or None: all). Ids stay in the memory map."""
     chunks = []
     empty = np.zeros(0, np.int32)  # so that there is something to concatenate without shards, too
     sentence_lengths, document_lengths, kept = [empty], [empty], [empty.astype(bool)]
@@ -141,8 +141,8 @@ class Corpus:
         """Open a folder made by `prepare`. The other arguments, which `split` gives, choose a part of it."""
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder) if manifest is None else manifest
-        self._entries: list[dict] = self.manifest["shards"]  # the records of all shards
-        self.shards = list(range(len(self._entries))) if shards is None else shards
+        self._records: list[dict] = self.manifest["shards"]  # one per shard of the folder
+        self.shards = list(range(len(self._records))) if shards is None else shards
         self.documents = documents or {}
         self._open = {}  # tuple of shards → their open window
 
@@ -158,11 +158,12 @@ class Corpus:
         return sum(map(self._document_count, self.shards))
 
     def _document_count(self, shard: int) -> int:
+        """Return how many documents of a shard belong to this corpus."""
         mask = self.documents.get(shard)
-        return self._entries[shard]["documents"] if mask is None else int(mask.sum())
+        return self._records[shard]["documents"] if mask is None else int(mask.sum())
 
     def tokenizer(self) -> Path:
-        """Return the folder of its tokenizer."""
+        """Return the folder from which `load_tokenizer` loads the tokenizer that it was prepared with."""
         return self.folder / "tokenizer"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -178,7 +179,7 @@ class Corpus:
         tokens = 0
         for shard in self.shards:
             whole = shard not in self.documents
-            tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).token_counts.sum())
+            tokens += self._records[shard]["tokens"] if whole else int(self.window((shard,)).token_counts.sum())
         return tokens
 
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
@@ -200,13 +201,12 @@ class Corpus:
         windows = []
         group = []
         tokens = documents = longer = 0  # of the group; `longer`: documents of two or more sentences
-
         for shard in order:
             group.append(shard)
-            tokens += self._entries[shard]["tokens"]
+            tokens += self._records[shard]["tokens"]
             documents += self._document_count(shard)
             # At least so many: a mask may have left out these rather than those of one sentence.
-            longer += max(0, self._document_count(shard) - self._entries[shard]["one_sentence_documents"])
+            longer += max(0, self._document_count(shard) - self._records[shard]["one_sentence_documents"])
             if (tokens >= WINDOW_TOKENS or len(group) >= WINDOW_SHARDS) and documents > 1 and longer:
                 windows.append(tuple(sorted(group)))
                 group = []
@@ -216,13 +216,13 @@ class Corpus:
             if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer):
                 group += windows.pop()
             windows.append(tuple(sorted(group)))
-        return windows or [()]
+        return windows or [()]  # a corpus without shards has one empty window, so that there is always a first one
 
     def window(self, shards: tuple[int, ...]) -> Window:
         """Open these shards, one of `windows()`. The last two windows stay open."""
         window = self._open.get(shards)
         if window is None:
-            files = [(self.folder / self._entries[shard]["file"], self.documents.get(shard)) for shard in shards]
+            files = [(self.folder / self._records[shard]["file"], self.documents.get(shard)) for shard in shards]
             window = _read_window(files)
 
             for old in list(self._open)[:-1]:  # a sampler's thread opens windows as well
@@ -231,7 +231,7 @@ class Corpus:
         return window
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
-        """Return (vocab_size,) how often each token occurs in the first window, which of a small corpus is all."""
+        """Return (vocab_size,) how often each token occurs in the first window: in all documents of a small corpus."""
         return self.window(self.windows()[0]).unigram_counts(vocab_size)
 
     def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
@@ -244,7 +244,7 @@ class Corpus:
         if len(window) < 4:
             problem = f"{len(window)} documents are too few to hold out two"
             remedy = "give --validation_file, or text with blank lines between its documents"
-            raise InputError(problem, where=self._entries[shards[0]]["source"], remedy=remedy)
+            raise InputError(problem, where=self._records[shards[0]]["source"], remedy=remedy)
         drawn = _draw_documents(window.token_counts, percentage, seed)
 
         # For each shard: which documents of its file are trained on, and which are held out
@@ -252,7 +252,7 @@ class Corpus:
         held_out_masks = dict(self.documents)
         ends = np.cumsum([self._document_count(shard) for shard in shards])  # `drawn` counts documents of this corpus
         for shard, drawn_here in zip(shards, np.split(drawn, ends[:-1]), strict=True):
-            mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool))
+            mask = self.documents.get(shard, np.ones(self._records[shard]["documents"], bool))
             held_out_masks[shard] = mask.copy()
             held_out_masks[shard][mask] = drawn_here
             train_masks[shard] = mask & ~held_out_masks[shard]
@@ -264,7 +264,7 @@ class Corpus:
         return train, held_out
 
     def _part(self, shards: list[int], documents: dict[int, np.ndarray]) -> "Corpus":
-        """Return these documents as a corpus, without the shards of which there are none."""
+        """Return a corpus of the documents that the masks choose, without the shards of which they choose none."""
         filled = [shard for shard in shards if shard not in documents or documents[shard].any()]
         return Corpus(self.folder, self.manifest, filled, documents)
 
@@ -277,8 +277,8 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
     """
     documents = len(sizes)
     target = sizes.sum() * percentage / 100
-    of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
-    most = max(2 * target, of_two)
+    two_documents = min(4 * np.median(sizes), 0.6 * sizes.sum())  # in a small text, two may exceed the percentage
+    most_tokens = max(2 * target, two_documents)
 
     # If the loop ends in its first round, the draw is that of earlier versions: their runs can be resumed.
     order = np.random.default_rng(seed).permutation(documents)
@@ -286,7 +286,7 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
         sums = np.cumsum(sizes[order])
         count = int(np.searchsorted(sums, target)) + 1  # of documents that are drawn
         count = min(max(2, count), documents - 2, len(order))
-        if sums[count - 1] <= most or len(order) == 2:
+        if sums[count - 1] <= most_tokens or len(order) == 2:
             break
         order = np.delete(order, sizes[order].argmax())  # the largest document is trained on
 

@@ -54,9 +54,9 @@ class TextCorpus(Window):
 def open_corpus(
     source: Any, tokenizer: PreTrainedTokenizerBase | None, text_column: str | None, language: str | None
 ) -> Any:
-    """Open a corpus: one that is already open, a folder made by `prepare.py`, texts, or rows with a text column.
+    """Return an open corpus as it is, and open a folder made by `prepare.py`, texts, or rows with a text column.
 
-    Texts need a tokenizer, a prepared corpus is compared with it.
+    The tokenizer encodes texts; a prepared corpus must have been made with the same one (None: not compared).
     """
     if isinstance(source, str | Path):
         source = Corpus(source)
@@ -78,9 +78,12 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 
-    rows = iter(rows.to_dict("records") if hasattr(rows, "iterrows") else rows)  # of pandas
+    if hasattr(rows, "iterrows"):  # of pandas
+        rows = rows.to_dict("records")
+    rows = iter(rows)
     first = next(rows, "")
     rows = itertools.chain([first], rows)
-    if not isinstance(first, Mapping):
-        rows, text_column = ({"text": text} for text in rows), "text"
+    if not isinstance(first, Mapping):  # texts without columns
+        rows = ({"text": text} for text in rows)
+        text_column = "text"
     yield from row_texts((Row(dict(row), "dataset", number) for number, row in enumerate(rows, start=1)), text_column)

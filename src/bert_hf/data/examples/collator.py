@@ -77,12 +77,12 @@ class DataCollatorForPreTraining:
         self._random_ids = np.flatnonzero(~self._is_special)  # for the 10 % that become a random token
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
-        """Return one example, of segments or of input_ids: input_ids, token_type_ids, labels, each (l,) int64."""
+        """Return a row's input_ids, token_type_ids, labels, (l,) int64 each: joined and masked, not yet padded."""
         if "segment_a" in feature:
             rng = _generator_of(feature)
             ids, token_types = self._join_segments(feature, rng)
         elif "input_ids" in feature:
-            ids, token_types, labels = _without_padding(feature)
+            ids, token_types, labels = _remove_padding(feature)
             if labels is not None:
                 return {"input_ids": ids, "token_type_ids": token_types, "labels": labels}
             rng = _generator_of(feature)
@@ -91,7 +91,7 @@ class DataCollatorForPreTraining:
             remedy = "pass remove_unused_columns=False if Trainer removed them"
             raise InputError(problem, where="DataCollatorForPreTraining", remedy=remedy)
 
-        share = feature.get("mlm_probability") or self.mlm_probability  # a row's own: held-out rows have a fixed one
+        share = feature.get("mlm_probability") or self.mlm_probability  # held-out rows have their own, a fixed one
         masked, labels = self._mask_tokens(ids, share, rng)
         return {"input_ids": masked, "token_type_ids": token_types, "labels": labels}
 
@@ -119,8 +119,8 @@ class DataCollatorForPreTraining:
     def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
         lengths = np.array([len(example["input_ids"]) for example in examples])
-        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
-        batch = {name: pad_rows([each[name] for each in examples], value) for name, value in padding.items()}
+        fills = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
+        batch = {name: pad_rows([each[name] for each in examples], fill) for name, fill in fills.items()}
 
         batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
@@ -135,8 +135,8 @@ class DataCollatorForPreTraining:
 def pad_rows(rows: Sequence, fill: int) -> torch.Tensor:
     """Return sequences of ints as (B, L) int64, padded on the right with `fill` to the longest."""
     padded = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-    for place, row in zip(padded, rows, strict=True):
-        place[: len(row)] = row
+    for number, row in enumerate(rows):
+        padded[number, : len(row)] = row
     return torch.from_numpy(padded)
 
 
@@ -151,14 +151,14 @@ def pad_inputs(
 
 
 def _generator_of(feature: Mapping) -> np.random.Generator:
-    """Return a row's generator: keyed by its seed and number, which fix its draws; without them seeded by torch's."""
+    """Return the generator of a row's draws: keyed by its `seed` and `number`, else seeded by a draw of torch's."""
     if "seed" in feature and "number" in feature:
         return generator(feature["seed"], MASK, *feature["number"])
     return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
 
 
-def _without_padding(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
+def _remove_padding(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return (input_ids, token_type_ids, labels or None) of a row with `input_ids`, without its padding."""
     ids = np.asarray(feature["input_ids"], dtype=np.int64)
     real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
     segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)

@@ -1,7 +1,7 @@
 """A torch dataset of pre-training examples: example number → sentence pair (A, B)."""
 
 from collections import UserDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +86,11 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self._epoch_windows = None  # (phase, epoch) and its windows, of the last one that was asked for
+        self._last_windows = None  # what `_windows` returned last, after its arguments
         self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        self._order = None  # epoch, and the numbers of its examples in the order of plain indices
+        self._last_order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         if self.objective.pairs:
             first_window = self.corpus.window(self.corpus.windows()[0])
@@ -99,16 +99,17 @@ class PreTrainingExamples(Dataset):
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_plans": {}}  # each worker process draws its own
 
-    def _windows(self, phase: int, epoch: int) -> Sequence:
+    def _windows(self, phase: int, epoch: int) -> list[tuple[int, ...]]:
         """Return an epoch's windows (groups of shards) in random order; of held-out text (`fixed`) in stored order."""
-        known = self._epoch_windows  # a local name: the sampler's thread may change it
-        if known is None or known[0] != (phase, epoch):
-            rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
-            self._epoch_windows = known = (phase, epoch), self.corpus.windows(rng)
-        return known[1]
+        last = self._last_windows  # a local name: the sampler's thread may change it
+        if last is not None and last[:2] == (phase, epoch):
+            return last[2]
+        windows = self.corpus.windows(None if self.fixed else generator(self.seed, WINDOWS, phase, epoch))
+        self._last_windows = phase, epoch, windows
+        return windows
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[Window, EpochPlan]:
-        """Return the documents of a window and the pairs drawn from them; the last two are cached."""
+        """Return a window's documents and the pairs drawn from them. Those of the last two windows are cached."""
         key = (phase, epoch, window)
         planned = self._plans.get(key)  # a local name: the sampler's thread plans windows as well
         if planned is None:
@@ -134,7 +135,7 @@ class PreTrainingExamples(Dataset):
         return len(self._windows(phase, epoch))
 
     def epoch_length(self, phase: int, epoch: int) -> int:
-        """Return the number of examples in an epoch of a phase: all its windows are opened."""
+        """Return the number of examples in an epoch of a phase. All its windows are opened, unless it is known."""
         return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
@@ -147,17 +148,20 @@ class PreTrainingExamples(Dataset):
         self._epoch.fill_(0 if self.fixed else epoch)
 
     def _example_number(self, index: int) -> ExampleNumber:
-        """Return the example that a plain index means, in shuffled order, so that a limit takes from all documents."""
+        """Return the example that a plain index means, in shuffled order, so that a limit takes from all documents.
+
+        Warn once that plain indices reach only part of a corpus with several windows.
+        """
         if not 0 <= index < len(self):
             raise IndexError(index)
         if not self.fixed and self.limit is None and self.window_count(0, 0) > 1:
             logger.warning_once("plain indices reach the first window of the corpus only; PreTrainer reads all of it")
 
         epoch = int(self._epoch)
-        if self._order is None or self._order[0] != epoch:
+        if self._last_order is None or self._last_order[0] != epoch:
             length = self.window_length(0, epoch, 0) or 0
-            self._order = epoch, generator(self.seed, ORDER, 0, epoch).permutation(length)
-        order = self._order[1]
+            self._last_order = epoch, generator(self.seed, ORDER, 0, epoch).permutation(length)
+        _, order = self._last_order
         return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # this epoch may have fewer than epoch 0
 
     def __getitems__(self, numbers: list) -> list[Mapping]:

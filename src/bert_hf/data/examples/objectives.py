@@ -47,8 +47,8 @@ class Objective:
     def check_model(self, config: Any, where: str | None = None) -> None:
         """Raise an `InputError` if a model of this configuration cannot tell two segments apart."""
         if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
-            what = f"sentence pairs need 2 token types, the model has {config.type_vocab_size}"
-            raise InputError(what, where=where or "config", remedy='set "type_vocab_size": 2, or pass --nsp false')
+            problem = f"sentence pairs need 2 token types, the model has {config.type_vocab_size}"
+            raise InputError(problem, where=where or "config", remedy='set "type_vocab_size": 2, or pass --nsp false')
 
     def check_documents(self, documents: DocumentBounds) -> None:
         """Raise an `InputError` if no pairs can be drawn from these documents."""
@@ -67,7 +67,7 @@ class Objective:
 def single_segments(
     documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
-    """Return examples without B: each chunk is segment A of one. (An `Objective.arrange` that needs only `chunks`.)"""
+    """Return one example per chunk: the chunk as A, no B. (An `Objective.arrange` that needs only `chunks`.)"""
     _, start, end = chunks
     return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
 

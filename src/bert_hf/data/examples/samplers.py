@@ -48,7 +48,7 @@ def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, 
 
 
 def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: int) -> tuple[Phase, ...]:
-    """Return the phases of a run of `steps` optimizer steps.
+    """Return the phases of a run of `steps` optimizer steps; `lengths` are (sequence length, share of the steps).
 
     The paper trains 90 % of the steps at 128 tokens and the rest at 512 (A.2):
 
@@ -60,11 +60,11 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
     phases = []
     done = 0.0
     begin = 0
-    for tokens, share in lengths:
+    for max_seq_length, share in lengths:
         done += share
         end = round(steps * done)
         if end > begin:
-            phases.append(Phase(tokens, end * global_batch))
+            phases.append(Phase(max_seq_length, end * global_batch))
         begin = end
 
     return (*phases[:-1], phases[-1]._replace(end=None))
@@ -104,7 +104,7 @@ def length_at(phases: tuple[Phase, ...], position: int) -> int:
 
 
 def epochs_done(examples: Any, position: int) -> float:
-    """Return the passes over the text in a run's first `position` examples; Trainer counts from its last start on."""
+    """Return the passes over the text in a run's first `position` examples. (Trainer counts anew after a resume.)"""
     windows = windows_of_run(examples.phases, examples.window_length, position)
     return sum(taken / length / examples.window_count(phase, epoch) for (phase, epoch, _), taken, length in windows)
 

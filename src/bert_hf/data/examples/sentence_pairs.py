@@ -19,7 +19,7 @@ IS_NEXT, NOT_NEXT = 0, 1  # labels, with Google's and transformers' meaning
 
 
 class EpochPlan(NamedTuple):
-    """The pairs of one epoch. Arrays of length N: ranges of sentence numbers, end exclusive, and labels."""
+    """The pairs of a window in an epoch. Arrays of length N: ranges of sentence numbers, end exclusive, and labels."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -198,7 +198,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         other = (unmatched + steps) % count
         # No pair may lose a suitable segment for an unsuitable one.
         harmless = suits(other, partner_of[unmatched]) | ~suits(other, partner_of[other])
-        pair, other = _disjoint(unmatched[harmless], other[harmless], count)
+        pair, other = _disjoint_exchanges(unmatched[harmless], other[harmless], count)
 
         partner_of[pair], partner_of[other] = partner_of[other], partner_of[pair]
         unmatched = unmatched[~suits(unmatched, partner_of[unmatched])]
@@ -209,7 +209,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
     return partner, np.sort(order[unmatched])
 
 
-def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _disjoint_exchanges(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose of proposed exchanges first[i] ↔ second[i] some that can be made together: no number is in two of them.
 
     A number belongs to the last proposal that has it as `second`, else to the last that has it as `first`. A proposal

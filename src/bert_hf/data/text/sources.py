@@ -127,7 +127,7 @@ class HubShard:
     dataset: str
     config: str | None
     index: int
-    shards: int
+    shards: int  # of the dataset
     text_column: str | None = None
     join_lines: bool | None = None  # all lines of a paragraph; None: lines stay
 
@@ -221,9 +221,9 @@ def dataset_rows(rows: Any, where: str = "dataset") -> list[Row]:
         raise InputError("several datasets", where=where, remedy=f"pass one of them: {', '.join(map(str, rows))}")
     if hasattr(rows, "iterrows"):  # of pandas, with null for NaN
         rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    features = getattr(rows, "features", None)
-    rows = rows if features is None else rows.with_format(None)  # no tensors
-    return [Row(dict(row) if features is None else with_class_names(row, features), where) for row in rows]
+    if (features := getattr(rows, "features", None)) is None:
+        return [Row(dict(row), where) for row in rows]
+    return [Row(with_class_names(row, features), where) for row in rows.with_format(None)]  # no tensors
 
 
 def hub_shards(dataset: str, config: str | None = None, **options: Any) -> list[HubShard]:

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import json_checksum, read_input_text
 from bert_hf.console import log_once, logger, progress
-from bert_hf.data.text.writing_systems import choose_accents
+from bert_hf.data.text.writing_systems import should_strip_accents
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import TOKENIZER_CONFIG, find_tokenizer, read_safe_json
 
@@ -53,14 +53,14 @@ def train_tokenizer(
     Args:
         vocab_size: an upper limit; a small text gives a smaller vocabulary.
         strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
-            Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
+            Cyrillic letters (see `writing_systems.should_strip_accents`); else they are stripped, as in the 2018 code.
     """
     characters = Counter()
     for text in texts:
         characters.update(text)
     if strip_accents is None and do_lower_case:
-        strips, reason = choose_accents(characters)
-        strip_accents = None if strips else False  # None is recorded where they are stripped, as in the 2018 code
+        should_strip, reason = should_strip_accents(characters)
+        strip_accents = None if should_strip else False  # None is recorded for True, as in the 2018 code
         logger.info(reason)
     options: dict[str, Any] = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
     options["tokenize_chinese_chars"] = tokenize_chinese_chars
@@ -145,7 +145,6 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> No
         pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
         lines = [pieces.get(number, "") for number in range(max(pieces) + 1)]  # "": of an id that no piece has
         (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
     tokenizer.save_pretrained(folder)
 
 
@@ -243,7 +242,7 @@ def _normalization_by_vocabulary(
 
 
 def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, model: str | Path) -> None:
-    """Check that each id means the same piece as in the model's own tokenizer; replaced `[unusedN]` do not count."""
+    """Raise an InputError if an id means another piece than in the model's own tokenizer. `[unusedN]` may differ."""
     try:
         own = _load_saved(model, {"do_lower_case": None, "strip_accents": None})
     except InputError:  # the model has no tokenizer
@@ -258,7 +257,7 @@ def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, mo
 def _check_normalization(
     tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool | None, strip: bool | None, chinese: bool
 ) -> None:
-    """Reject options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)"""
+    """Raise an InputError if options contradict a saved BERT tokenizer. (Defaults do not: they may not be meant.)"""
     normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return
@@ -313,7 +312,7 @@ def id_count(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """Return a copy of the underlying Rust tokenizer, without truncation and padding."""
+    """Return a copy of the tokenizer's implementation in Rust (`tokenizers`), without truncation and padding."""
     rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
     rust.no_truncation()
     rust.no_padding()
