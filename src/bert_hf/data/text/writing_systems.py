@@ -30,7 +30,7 @@ def script_of(character: str) -> str | None:
     return None if script in _SHARED_NAMES else script
 
 
-def choose_accents(characters: Counter[str]) -> tuple[bool, str]:
+def should_strip_accents(characters: Counter[str]) -> tuple[bool, str]:
     """Return True if an uncased tokenizer for a text with these characters strips accents, and the reason, a line."""
     letters = Counter()
     for character, count in characters.items():
