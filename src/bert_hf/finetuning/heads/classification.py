@@ -36,7 +36,7 @@ from bert_hf.finetuning.metrics.classification import (
     CORRELATION,
     MULTI_LABEL,
     RANKING,
-    confusion,
+    confusion_table,
     label_report,
     predicted_classes,
     predicted_labels,
@@ -347,7 +347,7 @@ class ClassificationHead(Head):
     def table(self, rows: LabelledTexts, predictions: np.ndarray) -> str:
         if self.regression:
             return ""
-        report = label_report if self.several_labels else confusion
+        report = label_report if self.several_labels else confusion_table
         return report(self.targets(rows), self.chosen(predictions), self.labels)
 
     def texts_of_row(self, rows: LabelledTexts, number: int) -> list[str]:
