@@ -180,8 +180,8 @@ class FrozenFeaturesHead(TokenClassificationHead):
         if rows.tags is not None:
             class_ids = np.where(pieces.is_empty_word, IGNORE_INDEX, self.class_ids(rows))
             columns["labels"] = np.split(class_ids, first_words[1:])
-        feature = np.repeat(np.arange(len(lengths)), lengths)
-        position = np.arange(len(feature)) - np.repeat(first_words, lengths)
+        feature = np.repeat(np.arange(len(lengths)), lengths)  # (words,) the sentence of each word
+        position = np.arange(len(feature)) - np.repeat(first_words, lengths)  # (words,) its number in the sentence
         features = datasets.Dataset.from_dict(columns)
         return EncodedSentences(features, np.where(pieces.is_empty_word, -1, feature), position)
 
