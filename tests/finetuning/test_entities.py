@@ -10,10 +10,10 @@ from bert_hf.finetuning.metrics.entities import (
     count_entities,
     entities,
     is_iob1,
-    overall,
     tagging_metrics,
     tagging_table,
     to_iob2,
+    total_counts,
 )
 
 
@@ -105,7 +105,7 @@ def test_figures_equal_a_count_by_hand():
 
 def test_figures_without_entities_are_zero():
     assert tagging_metrics([["O", "O"]], [["O", "O"]]) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 1}
-    assert overall({}) == Counts(0, 0, 0)
+    assert total_counts({}) == Counts(0, 0, 0)
 
 
 @pytest.mark.parametrize(

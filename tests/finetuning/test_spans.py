@@ -129,7 +129,7 @@ def test_an_empty_context_is_one_window_without_answer(tokenizer):
     assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
     (prediction,) = merge_windows(windows, reduced(windows, *zeros(windows)))
     assert (prediction.text(), prediction.spans) == ("", [])
-    assert [span.text for span, _ in prediction.ranked(with_null=False)] == [""]
+    assert [span.text for span, _ in prediction.probabilities(with_null=False)] == [""]
 
 
 @pytest.mark.parametrize(("shape", "left"), [((8, 1), 0), ((12, 4), 4)])
@@ -186,7 +186,7 @@ def test_the_n_best_list_equals_brute_force(seed):
         whole = rng.integers(-2, 3, logits.shape)  # many ties
         logits[:] = whole if seed % 2 else rng.normal(size=logits.shape)
 
-    found = list(merge_windows(windows, reduced(windows, starts, ends, n_best, longest), n_best))
+    found = list(merge_windows(windows, reduced(windows, starts, ends, n_best, longest)))
     rows = list(windows.features)
     for number, prediction in enumerate(found):
         expected, null = brute_force(windows, rows, number, starts, ends, longest)
@@ -228,7 +228,7 @@ def predicted(windows, spans, null=(0.0, 0.0)):
     starts[0, 0], ends[0, 0] = null
     for position, (start, end) in spans.items():
         starts[0, position], ends[0, position] = start, end
-    return next(merge_windows(windows, reduced(windows, starts, ends, n_best=3), n_best=3))
+    return next(merge_windows(windows, reduced(windows, starts, ends, n_best=3)))
 
 
 def test_null_odds_and_threshold(tokenizer):
@@ -246,7 +246,7 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
     starts[0, 3], ends[:, 0] = 1.0, [0.5, 0.25]
     found = reduced(windows, starts, ends, n_best=2)
 
-    write_predictions(tmp_path, merge_windows(windows, found, n_best=2), threshold=0.0)
+    write_predictions(tmp_path, merge_windows(windows, found), threshold=0.0)
     names = ("predictions", "nbest_predictions", "null_odds")
     texts, lists, odds = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
     assert texts == {"a": "w1", "b": ""}
@@ -263,7 +263,7 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
     }
 
     (tmp_path / "null_odds.json").unlink()
-    write_predictions(tmp_path, merge_windows(windows, found, n_best=2), threshold=None)
+    write_predictions(tmp_path, merge_windows(windows, found), threshold=None)
     assert json.loads((tmp_path / "predictions.json").read_text()) == {"a": "w1", "b": ""}
     assert len(json.loads((tmp_path / "nbest_predictions.json").read_text())["a"]) == 2
     assert not (tmp_path / "null_odds.json").exists()
@@ -284,7 +284,7 @@ def gold_answers(questions, tokenizer, shape):
             logits[0, row, first] = logits[1, row, last] = 5.0
         found.append(best_spans(*logits, batch["ranges"], 1, 60))
     columns = [torch.cat(column).numpy() for column in zip(*found, strict=True)]
-    return {prediction.question.id: prediction.text() for prediction in merge_windows(windows, columns, 1)}
+    return {prediction.question.id: prediction.text() for prediction in merge_windows(windows, columns)}
 
 
 PARAGRAPH = (

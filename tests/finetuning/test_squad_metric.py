@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_hf.finetuning.metrics.squad import best_threshold, exact_and_f1, normalized, official_metrics
+from bert_hf.finetuning.metrics.squad import best_threshold, exact_and_f1, normalize_answer, official_metrics
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from bert_hf.finetuning.metrics.squad import best_threshold, exact_and_f1, norma
     ],
 )
 def test_normalized(text, expected):
-    assert normalized(text) == expected
+    assert normalize_answer(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_pieces_of_words():
     assert tokenizer.convert_ids_to_tokens(pieces.ids) == ["w1", "w2", "##x0", "##x1", "w3"]
     assert pieces.starts.tolist() == [0, 1, 4, 4, 5]
     assert pieces.sentences.tolist() == [0, 3, 3, 4]
-    assert pieces.empty.tolist() == [False, False, True, False]
+    assert pieces.is_empty_word.tolist() == [False, False, True, False]
 
 
 def test_a_word_longer_than_the_window_keeps_its_first_pieces():
@@ -78,7 +78,7 @@ def test_windows_of_any_sentences(counts, longest, data):
 
     # Each word with pieces is in its window, at its place, and no other window of its sentence gives it more context
     places = windows.position_of_word(pieces, TEMPLATE)
-    owners = {w: set(sentence_of_word[windows.window_of_word == w].tolist()) for w in range(len(windows))}
+    owners = {w: set(sentence_of_word[windows.window_of_word == w].tolist()) for w in range(len(windows.start))}
     assert all(len(found) == 1 for found in owners.values())  # and every window predicts something
     for word in range(total):
         if starts[word] == starts[word + 1]:
@@ -115,7 +115,7 @@ def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, lo
 def test_no_words_at_all():
     pieces = pieces_of([[0, 0], []])
     windows = make_windows(pieces, 4)
-    assert len(windows) == 0
+    assert len(windows.start) == 0
     assert windows.position_of_word(pieces, TEMPLATE).tolist() == [-1, -1]
 
 

@@ -21,8 +21,6 @@ from bert_hf.config.files import write_durably
 from bert_hf.finetuning.features.context_windows import ContextTokens, Windows
 from bert_hf.finetuning.rows.questions import Question
 
-# ---- one window, on the device
-
 
 def best_spans(
     start_logits: Tensor, end_logits: Tensor, ranges: Tensor, n_best: int = 20, max_answer_length: int = 30
@@ -63,7 +61,7 @@ def best_spans(
 
 
 def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """Return (B, L, M) whether the span i … i + m is predicted in this window; for `ranges` see `best_spans`.
+    """Return (B, L, M) whether the span from token i to i + m is predicted in this window; `ranges`: see `best_spans`.
 
     A span is predicted in the window where its margin is widest: where the smaller of the numbers of tokens to its
     left and right is largest, a hundredth of the window's part of the passage added; of equal ones in the first. For
@@ -74,16 +72,14 @@ def predicted_here(ranges: Tensor, length: int, max_answer_length: int) -> Tenso
     first = torch.arange(length, device=ranges.device)[:, None]  # (L, 1)
     last = first + torch.arange(max_answer_length, device=ranges.device)  # (L, M)
 
-    def margin(begin: Tensor, end: Tensor) -> Tensor:
+    def margins(window: Tensor) -> Tensor:
         """Return the spans' margins in a window, times 100 to stay integers; -1 where it does not hold the span."""
+        begin, end = window.unbind(1)
         smaller = torch.minimum(first - begin, end - 1 - last)
         return (100 * smaller + end - begin).where(smaller >= 0, -1)
 
-    before, own, after = (margin(*pair.unbind(1)) for pair in ranges[:, :, None, None].split(2, dim=1))
-    return (own > before) & (own >= after)
-
-
-# ---- all windows of a question
+    before, here, after = map(margins, ranges[:, :, None, None].split(2, dim=1))
+    return (here > before) & (here >= after)
 
 
 class Span(NamedTuple):
@@ -123,10 +119,10 @@ class Prediction:
             return ""
         return self.spans[0].text
 
-    def ranked(self, with_null: bool) -> list[tuple[Span, float]]:
-        """Return spans and their probabilities: a softmax over the listed spans, with [CLS] if `with_null`.
+    def probabilities(self, with_null: bool) -> list[tuple[Span, float]]:
+        """Return the spans, best first, each with its probability: a softmax over their scores.
 
-        [CLS] is listed in addition to the spans, after those that score as high.
+        With `with_null`, or without a span, the span of [CLS] is one of them, after those that score as high.
         """
         listed = list(self.spans)
         if with_null or not listed:
@@ -138,32 +134,32 @@ class Prediction:
         return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
 
 
-def merge_windows(windows: Windows, best: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
-    """Yield the prediction of each question, in order: the best spans of all of its windows.
+def merge_windows(windows: Windows, best: Iterable[np.ndarray | Tensor]) -> Iterator[Prediction]:
+    """Yield the prediction of each question, in order: the K best spans of all of its windows.
 
-    Args:
-        best: the results of `best_spans`, over all windows, in their order.
-        n_best: spans that are kept of a question, at most.
-
+    `best` are the results of `best_spans` over all W windows, in their order.
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
     """
-    starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in best)
-    firsts, lasts = (column + windows.shift[:, None] for column in (starts, ends))  # (W, K) tokens of the context
-    scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
+    starts, ends, start_logits, end_logits, null_logits = map(np.asarray, best)
+    shift = windows.shift[:, None]
+    columns = (starts + shift, ends + shift, start_logits, end_logits)  # (W, K) each; the first two in the context
 
     limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
     for number, question in enumerate(windows.questions):
-        own = slice(limits[number], limits[number + 1])
-        null = null_logits[own][null_logits[own].sum(axis=1).argmin()].tolist()
+        its_windows = slice(limits[number], limits[number + 1])
+        null_of_window = null_logits[its_windows]
+        null = null_of_window[null_of_window.sum(axis=1).argmin()].tolist()
         tokens = windows.contexts[windows.context[number]]
 
         # A span is predicted in only one window; of equal scores, the first in the context
-        first, last, score, *logits = (each[own].ravel() for each in (firsts, lasts, scores, start_logits, end_logits))
-        order = np.lexsort([last, first, -score])[:n_best]
+        firsts, lasts, first_logits, last_logits = (column[its_windows].ravel() for column in columns)
+        scores = first_logits + last_logits  # in the precision in which the windows were ranked
+        order = np.lexsort([lasts, firsts, -scores])[: starts.shape[1]]
         spans = []
-        for place in order[score[order] > -math.inf]:
-            begin, end = span_characters(question.context, tokens, int(first[place]), int(last[place]))
-            spans.append(Span(question.context[begin:end], begin, end, *(float(each[place]) for each in logits)))
+        for best_one in order[scores[order] > -math.inf]:
+            begin, end = span_characters(question.context, tokens, int(firsts[best_one]), int(lasts[best_one]))
+            logits = float(first_logits[best_one]), float(last_logits[best_one])
+            spans.append(Span(question.context[begin:end], begin, end, *logits))
         yield Prediction(question, spans, Span("", 0, 0, *null))
 
 
@@ -180,20 +176,17 @@ def span_characters(context: str, tokens: ContextTokens, first: int, last: int) 
     return begin, end
 
 
-# ---- files
-
-
-def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> None:
+def write_predictions(folder: Path, predictions: Iterable[Prediction], threshold: float | None) -> None:
     """Write `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
 
     The formats of the 2018 code. Without a threshold of `null_odds` every question has an answer (SQuAD 1.1).
     """
     spans, texts, odds = {}, {}, {}  # by question id
-    for prediction in predicted:
+    for prediction in predictions:
         question_id = prediction.question.id
         spans[question_id] = [
-            {"text": span.text, "probability": share, "start_logit": span.start_logit, "end_logit": span.end_logit}
-            for span, share in prediction.ranked(with_null=threshold is not None)
+            {"text": span.text, "probability": value, "start_logit": span.start_logit, "end_logit": span.end_logit}
+            for span, value in prediction.probabilities(with_null=threshold is not None)
         ]
         texts[question_id] = prediction.text(threshold)
         odds[question_id] = prediction.null_odds

@@ -60,9 +60,9 @@ class Windows:
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
-    """Return (first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
+    """Return (first, last) token of an answer at character `start`; None where it has no token.
 
-    White space at both ends does not count. Of a token that the answer begins or ends inside of, all belongs to it.
+    White space at both ends does not count. A token of which only a part lies in the answer belongs to it.
     """
     begin = start + len(text) - len(text.lstrip())
     end = start + len(text.rstrip())
@@ -86,19 +86,20 @@ def make_windows(
     Raises:
         InputError: a question leaves no space for its context, or not more than `doc_stride` tokens.
     """
-    numbers: dict[str, int] = {}
-    context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
-    contexts = list(_tokenize(list(numbers), tokenizer))
+    texts = list(dict.fromkeys(question.context for question in questions))
+    contexts = list(_tokenize(texts, tokenizer))
+    number_of_text = {text: number for number, text in enumerate(texts)}
+    context = np.array([number_of_text[question.context] for question in questions], np.int32)
     question_tokens = _tokenize([question.question for question in questions], tokenizer)
     template = InputTemplate(tokenizer)
 
-    rows: list[dict[str, Any]] = []
+    windows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, question_tokens, strict=True)):
-        ids = tokens.ids[:max_query_length]
-        own = _windows_of(question, ids.tolist(), contexts[context[number]], template, max_seq_length, doc_stride)
-        rows += ({"question": number, **window} for window in own)
+        ids = tokens.ids[:max_query_length].tolist()
+        for window in _windows_of(question, ids, contexts[context[number]], template, max_seq_length, doc_stride):
+            windows.append({"question": number, **window})
 
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns = {name: [window[name] for window in windows] for name in windows[0]}
     question_of_window, shift = (np.array(columns.pop(name), np.int32) for name in ("question", "shift"))
 
     if all(question.answers is None for question in questions):
@@ -115,16 +116,16 @@ def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[
         batch = texts[begin : begin + _BATCH]
         encoded = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            limits = np.array(offsets, np.int32).reshape(-1, 2)
-            yield ContextTokens(np.array(ids, np.int32), limits[:, 0].copy(), limits[:, 1].copy())
+            begins, ends = np.array(offsets, np.int32).reshape(-1, 2).T  # a text may have no tokens
+            yield ContextTokens(np.array(ids, np.int32), begins.copy(), ends.copy())
 
 
 def _windows_of(
     question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the windows of one question as rows of `Windows.features`, with their `shift`; `ids`: its tokens."""
+    """Yield the windows of a question, whose tokens are `ids`, as rows of `Windows.features` with their `shift`."""
     tokens = len(context.ids)
-    capacity = length - len(ids) - template.special_tokens(pair=True)
+    capacity = length - len(ids) - template.special_tokens(pair=True)  # for tokens of the context
     if capacity < 1 or (tokens > capacity and stride >= capacity):
         what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
@@ -139,19 +140,18 @@ def _windows_of(
     bounds = [(start, min(start + capacity, tokens)) for start in starts]
     with_none = [None, *bounds, None]  # the first window has none before it, the last none after it
     for window, (start, end) in enumerate(bounds):
-        whole = template.join(ids, context.ids[start:end].tolist())
-        front = whole.starts[1]  # tokens before the context
-        shift = start - front
+        inputs = template.join(ids, context.ids[start:end].tolist())
+        shift = start - inputs.starts[1]  # position p of the window is token p + shift of the context
         neighbours = with_none[window : window + 3]  # the window before, this one and the next
         labels = (0, 0)
         if answer and start <= answer[0] and answer[1] < end:
             labels = (answer[0] - shift, answer[1] - shift)
 
         yield {
-            "input_ids": np.array(whole.input_ids, np.int32),
-            "token_type_ids": np.array(whole.token_type_ids, np.int8),
-            "length": len(whole.input_ids),
+            "input_ids": np.array(inputs.input_ids, np.int32),
+            "token_type_ids": np.array(inputs.token_type_ids, np.int8),
+            "length": len(inputs.input_ids),
             "labels": labels,
-            "ranges": [edge - shift for part in neighbours for edge in part or (shift, shift)],
+            "ranges": [limit - shift for limits in neighbours for limit in limits or (shift, shift)],  # none: 0 and 0
             "shift": shift,
         }

@@ -48,9 +48,9 @@ def encode_texts(
     inputs: list[ModelInput] = []
     row_of_feature: list[int] = []
     available = max_seq_length - template.special_tokens(pair=rows.pairs is not None)
-    longer = 0
+    too_long = 0
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        longer += len(first) + len(second) > available
+        too_long += len(first) + len(second) > available
         parts = cut_tokens(first, second, available, long_texts)
         inputs += [template.join(one, None if rows.pairs is None else other) for one, other in parts]
         row_of_feature += [row] * len(parts)
@@ -63,8 +63,10 @@ def encode_texts(
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
 
-    how = "read in several windows" if long_texts == "windows" else "cut (--long_texts windows reads all of them)"
-    note = f"{longer:,} of {len(rows):,} rows have more than {max_seq_length} tokens and are {how}" if longer else ""
+    note = ""
+    if too_long:
+        how = "read in several windows" if long_texts == "windows" else "cut (--long_texts windows reads all of them)"
+        note = f"{too_long:,} of {len(rows):,} rows have more than {max_seq_length} tokens and are {how}"
     return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
 
 
@@ -88,18 +90,18 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
 def cut_tokens(
     first: list[int], second: list[int], available: int, long_texts: str
 ) -> list[tuple[list[int], list[int]]]:
-    """Return the tokens of both texts in each input of a row, which has `available` tokens without special ones."""
+    """Return the tokens of both texts in each input of a row, at most `available`; "windows" gives several inputs."""
     if len(first) + len(second) <= available:
         return [(first, second)]
     if long_texts == "windows":
         return _windows(first, second, available)
 
-    one, other = longest_first(len(first), len(second), available)
-    return [(_head_and_tail(first, one, long_texts), _head_and_tail(second, other, long_texts))]
+    first_count, second_count = longest_first(len(first), len(second), available)
+    return [(_shorten(first, first_count, long_texts), _shorten(second, second_count, long_texts))]
 
 
 def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit into `available`: the rule of tokenizers' `longest_first`.
+    """Return how many tokens of each of two texts fit into `available`: the rule of tokenizers' `longest_first`.
 
     (3, 9) in 8 → (3, 5); (6, 9) in 8 → (4, 4); (6, 9) in 9 → (4, 5), the longer one gets the odd token.
     """
@@ -107,16 +109,16 @@ def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
     return (available - shorter, shorter) if first > second else (shorter, available - shorter)
 
 
-def _head_and_tail(tokens: list[int], count: int, long_texts: str) -> list[int]:
+def _shorten(tokens: list[int], count: int, long_texts: str) -> list[int]:
     """Return `count` tokens: the first ones or, with "head_tail", a quarter from the start, the rest from the end."""
     if len(tokens) <= count:
         return tokens
     head = round(count * HEAD_SHARE) if long_texts == "head_tail" else count
-    return tokens[:head] + tokens[len(tokens) - (count - head) :]
+    return tokens[:head] + tokens[len(tokens) - (count - head) :]  # [-0:] would be all
 
 
 def _windows(first: list[int], second: list[int], available: int) -> list[tuple[list[int], list[int]]]:
-    """Return windows of the longer text, each with the shorter one, which is cut to half of an input.
+    """Return the first and second text of each input: a window of the longer, and the shorter cut to half an input.
 
     Each window shares a quarter or more with the next one; all are equally long and evenly spaced:
 
@@ -128,7 +130,9 @@ def _windows(first: list[int], second: list[int], available: int) -> list[tuple[
     size = available - len(short_tokens)
     step = size - int(size * OVERLAP)
     last = len(longer) - size  # where the last window begins
-    count = -(-last // step) + 1
+    count = -(-last // step) + 1  # the quotient rounded up, so that no step is longer
     begins = [last * number // max(1, count - 1) for number in range(count)]
-    parts = [(longer[begin : begin + size], short_tokens) for begin in begins]
-    return [(other, one) for one, other in parts] if longer is second else parts
+    windows = [longer[begin : begin + size] for begin in begins]
+    if longer is first:
+        return [(window, short_tokens) for window in windows]
+    return [(short_tokens, window) for window in windows]

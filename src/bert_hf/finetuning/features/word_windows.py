@@ -35,21 +35,20 @@ class WordPieces:
     sentences: np.ndarray
 
     @property
-    def empty(self) -> np.ndarray:
-        """Return (words,) whether the word has no pieces."""
+    def is_empty_word(self) -> np.ndarray:
+        """Return (words,) whether each word has no pieces."""
         return self.starts[1:] == self.starts[:-1]
 
 
 def tokenize_words(
     words: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, longest: int = 1 << 30
 ) -> WordPieces:
-    """Tokenize sentences that are words already; of a word of more than `longest` pieces the first ones are kept."""
+    """Tokenize sentences given as lists of words; of a word only the first `longest` pieces are kept."""
     ids: list[np.ndarray] = []
     lengths: list[np.ndarray] = []
     for begin in range(0, len(words), _BATCH):
         batch = [list(sentence) for sentence in words[begin : begin + _BATCH]]
-        options: Any = {"is_split_into_words": True, "add_special_tokens": False, "verbose": False}
-        encoded = tokenizer(batch, **options)
+        encoded: Any = tokenizer(batch, is_split_into_words=True, add_special_tokens=False, verbose=False)
         for row, sentence in enumerate(batch):
             word_of_piece = np.array(encoded.word_ids(row), dtype=np.int64)
             ids.append(np.array(encoded["input_ids"][row], dtype=np.int32))
@@ -59,8 +58,8 @@ def tokenize_words(
     counts = np.concatenate([np.zeros(0, np.int64), *lengths])
     starts = offsets_of(counts)
 
-    place_in_word = np.arange(len(pieces)) - np.repeat(starts[:-1], counts)
-    pieces = pieces[place_in_word < longest]
+    number_in_word = np.arange(len(pieces)) - np.repeat(starts[:-1], counts)  # 0 for a word's first piece
+    pieces = pieces[number_in_word < longest]
     sentences = offsets_of([len(sentence) for sentence in words])
     return WordPieces(pieces, offsets_of(np.minimum(counts, longest)), sentences)
 
@@ -78,20 +77,19 @@ class Windows:
     end: np.ndarray
     window_of_word: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.start)
-
     def inputs(self, pieces: WordPieces, template: InputTemplate) -> list[list[int]]:
         """Return the token ids of each window, special tokens included."""
         spans = zip(pieces.starts[self.start], pieces.starts[self.end], strict=True)
         return [template.join(pieces.ids[begin:end].tolist()).input_ids for begin, end in spans]
 
     def position_of_word(self, pieces: WordPieces, template: InputTemplate) -> np.ndarray:
-        """Return (words,) the place of a word's first piece in its window; -1: no pieces."""
-        [first] = template.join([]).starts  # after [CLS]
-        inside = self.window_of_word >= 0
-        begin = pieces.starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
-        return np.where(inside, pieces.starts[:-1] - begin + first, -1)
+        """Return (words,) the position of each word's first piece in its window; -1: no pieces."""
+        [after_cls] = template.join([]).starts
+        has_pieces = self.window_of_word >= 0
+        first_word = self.start[self.window_of_word[has_pieces]]  # of the word's window
+        positions = np.full(len(has_pieces), -1, np.int64)
+        positions[has_pieces] = pieces.starts[:-1][has_pieces] - pieces.starts[first_word] + after_cls
+        return positions
 
 
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
@@ -108,65 +106,67 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
     window_of_word = np.full(len(pieces.starts) - 1, -1, np.int64)
     ranges = np.stack([sentences[:-1], sentences[1:], *_document_bounds(sentences, documents)], axis=1)
 
-    for begin, end, low, high in ranges.tolist():
+    for begin, end, low, high in ranges.tolist():  # words of a sentence, and of its document
         if pieces.starts[begin] == pieces.starts[end]:
             continue  # no word has pieces
-        spans = [_filled(pieces.starts, span, low, high, longest) for span in _cut(pieces.starts, begin, end, longest)]
-        window_of_word[begin:end] = len(windows) + _of_most_context(pieces.starts, begin, end, spans)
+        spans = _cut_sentence(pieces.starts, begin, end, longest)
+        spans = [_fill_span(pieces.starts, span, low, high, longest) for span in spans]
+        window_of_word[begin:end] = len(windows) + _span_of_most_context(pieces.starts, begin, end, spans)
         windows += spans
 
-    window_of_word[pieces.empty] = -1
+    window_of_word[pieces.is_empty_word] = -1
     start, end = np.array(windows, np.int64).reshape(-1, 2).T
     return Windows(start, end, window_of_word)
 
 
 def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (first word, end) of each sentence's document; without documents of each sentence."""
+    """Return (first word, end) of each sentence's document; where there are no `documents`, of each sentence."""
     if documents is None:
         return sentences[:-1], sentences[1:]
-    numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, whatever the documents' numbers
+    numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, as `searchsorted` needs them
     begins = np.searchsorted(numbers, numbers, "left")
     ends = np.searchsorted(numbers, numbers, "right")
     return sentences[begins], sentences[ends]
 
 
-def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Return spans of the words `begin` to `end`; neighbours share up to half of one. `starts`: see `WordPieces`."""
+def _cut_sentence(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
+    """Cut words `begin` to `end` into spans that share up to half of `longest` pieces. `starts`: see `WordPieces`."""
     spans: list[tuple[int, int]] = []
-    at = begin
+    start = begin
     while True:
-        stop = min(end, int(np.searchsorted(starts, starts[at] + longest, "right")) - 1)
-        spans.append((at, stop))
+        stop = min(end, int(np.searchsorted(starts, starts[start] + longest, "right")) - 1)
+        spans.append((start, stop))
         if stop == end:
             return spans
 
         # The next span starts as far back as the overlap allows, and so that the word at `stop` fits into it. It
         # starts later than this one, into which that word did not fit.
         shared = min(longest // 2, longest - int(starts[stop + 1] - starts[stop]))
-        at = int(np.searchsorted(starts, starts[stop] - shared, "left"))
+        start = int(np.searchsorted(starts, starts[stop] - shared, "left"))
 
 
-def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
-    """Fill a span up to `longest` pieces by words on both sides, from `low` to `high`. `starts`: see `WordPieces`."""
-    first, last = span
-    free = longest - int(starts[last] - starts[first])
-    before = int(starts[first] - starts[low])
-    after = int(starts[high] - starts[last])
+def _fill_span(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
+    """Extend a span up to `longest` pieces by words around it, from `low` to `high`. `starts`: see `WordPieces`."""
+    begin, end = span
+    free = longest - int(starts[end] - starts[begin])
+    before = int(starts[begin] - starts[low])
+    after = int(starts[high] - starts[end])
 
     # Words after it, as many as leave half of the free pieces to those before it; then as many before it as fit; then
     # again after it, because a long word may not have fitted before it
-    left = min(before, max(free // 2, free - after))
-    last = min(high, int(np.searchsorted(starts, starts[last] + free - left, "right")) - 1)
-    first = max(low, int(np.searchsorted(starts, starts[last] - longest, "left")))
-    last = min(high, int(np.searchsorted(starts, starts[first] + longest, "right")) - 1)
-    return first, last
+    kept_for_before = min(before, max(free // 2, free - after))
+    end = min(high, int(np.searchsorted(starts, starts[end] + free - kept_for_before, "right")) - 1)
+    begin = max(low, int(np.searchsorted(starts, starts[end] - longest, "left")))
+    end = min(high, int(np.searchsorted(starts, starts[begin] + longest, "right")) - 1)
+    return begin, end
 
 
-def _of_most_context(starts: np.ndarray, begin: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray:
-    """Return (end - begin,) the first span in which each word has most pieces on its shorter side."""
+def _span_of_most_context(starts: np.ndarray, begin: int, end: int, spans: list[tuple[int, int]]) -> np.ndarray:
+    """Return (end - begin,) the index of the first span in which each word has most pieces on its shorter side."""
     words = np.arange(begin, end)
-    first, last = np.array(spans).T[:, :, None]  # (spans, 1) each
-    left, right = starts[words] - starts[first], starts[last] - starts[words + 1]  # (spans, words), below 0 outside
+    span_begin, span_end = np.array(spans).T[:, :, None]  # (spans, 1) each
+    left = starts[words] - starts[span_begin]  # (spans, words), below 0 outside
+    right = starts[span_end] - starts[words + 1]
     return np.minimum(left, right).argmax(axis=0)
 
 
@@ -178,5 +178,6 @@ def split_words(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str
     encoded: Any = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     spans: dict[int, tuple[int, int]] = {}
     for word, (begin, end) in zip(encoded.word_ids(0), encoded["offset_mapping"], strict=True):
-        spans[word] = spans.get(word, (begin, end))[0], end
+        word_begin, _ = spans.get(word, (begin, end))
+        spans[word] = word_begin, end
     return [text[begin:end] for begin, end in spans.values()], list(spans.values())

@@ -19,7 +19,7 @@ HEADS = {
 
 
 def head_named(name: str) -> Any:
-    """Return the class of a head by its name."""
+    """Return the class of the head with this name, a key of `HEADS`."""
     check_known(name, HEADS, f"unknown head {name!r}", "head")
     return getattr(importlib.import_module(f"{__name__}.{name}"), HEADS[name])
 
@@ -38,7 +38,7 @@ def head_of(config: Mapping[str, Any], where: str | Path) -> Any:
     for head in heads:
         if head.suits(config):
             return head
-    classes = [f"Bert{ending}" for head in heads for ending in head.architectures if ending.startswith("For")]
+    classes = [f"Bert{ending}" for head in heads if head.stock for ending in head.architectures]
     architecture = (config.get("architectures") or ["BertModel"])[0]
-    what = f"a model of class {architecture} predicts nothing"
-    raise InputError(what, where=where, remedy=f"give one of {', '.join(classes)}")
+    remedy = f"give one of {', '.join(classes)}"
+    raise InputError(f"a model of class {architecture} predicts nothing", where=where, remedy=remedy)

@@ -36,7 +36,7 @@ from bert_hf.finetuning.metrics.classification import (
     CORRELATION,
     MULTI_LABEL,
     RANKING,
-    confusion,
+    confusion_table,
     label_report,
     predicted_classes,
     predicted_labels,
@@ -70,16 +70,16 @@ class ClassificationHead(Head):
     pipeline_tag = "text-classification"
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
+        # `super().__init__` calls `restore`, which changes some of these
         self.problem_type: str | None = None  # as in transformers; None until the training rows decide
         self.columns_read: Columns | None = None  # of text and label; the first rows that are read decide
         self.class_weights: Tensor | None = None  # (C,) in the training loss; None: all are equal
-        self.benchmark_metrics: tuple[str, ...] = ()  # that the task's benchmark reports; the first chooses weights
+        self.benchmark_metrics: tuple[str, ...] = ()  # reported by the task's benchmark; the first chooses weights
         self.typical: dict[str, tuple[float, float]] = {}  # measures of the training rows (`decisions/drift.py`)
-        # Mean and standard deviation of the labels while the network predicts standardized ones: in a training
-        self.label_scale: tuple[float, float] | None = None
+        self.label_scale: tuple[float, float] | None = None  # mean and deviation, while labels are standardized
         self.whole_files = False  # a text file is one row, as in the folders of the training, not each of its lines
-        self.columns_without_header: tuple[str, ...] = ()  # of the training file; one to predict may have none either
-        self._first_columns: tuple[str, ...] = ()  # of the first file, whose header a later one may lack
+        self.columns_without_header: tuple[str, ...] = ()  # of the training file, if it has no header; for later ones
+        self._first_columns: tuple[str, ...] = ()  # of the first training file; a later file may lack its header
         super().__init__(tokenizer, given, config)
         if self.is_new:
             several_labels = self.given.get("label_separator") or self.given.get("label_columns")
@@ -102,12 +102,10 @@ class ClassificationHead(Head):
         return self.problem_type == MULTIPLE
 
     @property
-    def kind(self) -> str:
+    def predicts(self) -> str:
         if self.regression:
             return "numbers"
         return "several labels per row" if self.several_labels else "one class per row"
-
-    # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         """Yield the rows of a table, or the texts of a folder or of plain text files.
@@ -116,8 +114,9 @@ class ClassificationHead(Head):
         columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        # Of more columns than text and label it is not known which a file without a header has
-        columns = self.columns_without_header or (self._first_columns if len(self._first_columns) == 2 else ())
+        # Of more columns than text and label a file without a header may have others
+        usable = self._first_columns if len(self._first_columns) == 2 else ()
+        columns = self.columns_without_header or usable
         for row in file_texts(path, encoding, self.whole_files, self.given.get("separator"), columns):
             if self.is_new and not self._first_columns:
                 self._first_columns = tuple(row.values)
@@ -147,25 +146,23 @@ class ClassificationHead(Head):
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the columns that options name, else the training's if the row has them.
+        """Return the columns that options name, else the training's if the row has them; None: found later, by name.
 
-        A text or label column of None is found later, by its usual name.
+        Pairs are an error for a model that was trained on single texts, and single texts for one trained on pairs.
         """
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
-        trained = self.trained
-        if text is None and trained.get("text_column") in row.values:
-            text, pair = trained["text_column"], pair or trained.get("text_pair_column")
-        if label is None and trained.get("label_column") in row.values:
-            label = trained["label_column"]
+        if text is None and self.trained.get("text_column") in row.values:
+            text, pair = self.trained["text_column"], pair or self.trained.get("text_pair_column")
+        if label is None and self.trained.get("label_column") in row.values:
+            label = self.trained["label_column"]
         columns = Columns(text, pair, label, labels=tuple(self.option("label_columns", ())))
 
-        # A finished model reads pairs if and only if it was trained on pairs
-        if pair is None and "text_pair_column" in trained:
+        if pair is None and "text_pair_column" in self.trained:
             columns = find_columns(row, columns, labels)
-            if trained["text_pair_column"] is None and columns.pair is not None:
+            if self.trained["text_pair_column"] is None and columns.pair is not None:
                 what = f"the model was trained on single texts, not on pairs ({columns.text} and {columns.pair})"
                 raise row.header_error(what, "pass --text_column")
-            if trained["text_pair_column"] is not None and columns.pair is None:
+            if self.trained["text_pair_column"] is not None and columns.pair is None:
                 raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
         return columns
 
@@ -197,13 +194,9 @@ class ClassificationHead(Head):
         """Return (N,) class ids or numbers, or (N, C) 0 and 1 where a row may have several labels."""
         return rows.targets(self.labels)
 
-    # ---- features
-
     def encode(self, rows: LabelledTexts) -> EncodedTexts:
         labels = None if rows.labels is None else self.targets(rows).tolist()
         return encode_texts(rows, labels, self.tokenizer, self.length, self.option("long_texts", "head"))
-
-    # ---- network and loss
 
     def config_options(self) -> dict:
         if self.regression:
@@ -219,7 +212,7 @@ class ClassificationHead(Head):
         self.label_scale = scale and tuple(scale)  # a list in JSON
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:
-        """Standardize the labels of a regression: numbers of 10 to 98 are too far from the outputs of a new layer."""
+        """Standardize the labels of a regression, as large ones are far from a new layer's outputs; log the scale."""
         if self.regression and network is None:
             logger.info("! labels are not standardized under DeepSpeed and FSDP: large numbers are learned slowly")
         elif self.regression:
@@ -237,17 +230,17 @@ class ClassificationHead(Head):
 
         A last layer with random weights predicts nothing yet, and keeps them (`keeps_weights`).
         """
-        last = getattr(network, "classifier", None)
-        if not isinstance(last, nn.Linear):  # a user's own head may end otherwise
+        last_layer = getattr(network, "classifier", None)
+        if not isinstance(last_layer, nn.Linear):  # a user's own head may end otherwise
             return
         old_mean, old_deviation = self.label_scale or (0.0, 1.0)
         self.label_scale = scale
         if keeps_weights:
             return
         mean, deviation = scale or (0.0, 1.0)
-        weight, bias = last.weight.detach().double(), last.bias.detach().double()
-        last.weight.data.copy_(weight * old_deviation / deviation)
-        last.bias.data.copy_((bias * old_deviation + old_mean - mean) / deviation)
+        weight, bias = last_layer.weight.detach().double(), last_layer.bias.detach().double()
+        last_layer.weight.data.copy_(weight * old_deviation / deviation)
+        last_layer.bias.data.copy_((bias * old_deviation + old_mean - mean) / deviation)
 
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         logits, labels = outputs["logits"], inputs["labels"]
@@ -263,18 +256,18 @@ class ClassificationHead(Head):
             return super().label_weights(labels)
         return self.class_weights.to(labels.device)[labels.clamp(min=0)]  # any for IGNORE_INDEX, which adds no loss
 
-    # ---- predictions
-
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
         return outputs["logits"].float()
 
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> np.ndarray:
-        """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels."""
+        """Return (N, C) logits in float64, or (N, 1) numbers in the units of the labels.
+
+        Log, once for a finished model, where the rows differ from its training rows.
+        """
         assert isinstance(kept, np.ndarray)
-        # Rows that a finished model predicts may differ from its training rows, which `typical` describes: logged once
         if self.typical and not self.is_new and (line := drift_line(encoded.features, self.tokenizer, self.typical)):
             logger.info(line)
-            self.typical = {}
+            self.typical = {}  # no second line
         outputs = average_windows(kept, encoded.row_of_feature)  # a long text may have several features
         if self.label_scale is None:
             return outputs
@@ -284,20 +277,17 @@ class ClassificationHead(Head):
     def added_columns(self, rows: LabelledTexts, predictions: np.ndarray) -> list[dict[str, Any]]:
         """Return `score` of a regression, `labels` and `scores` of several labels, else `label` and `score`."""
         if self.regression:
-            return [{"score": float(value)} for value in predictions[:, 0]]
-        chosen = self.chosen(predictions)
+            return [{"score": float(number)} for number in predictions[:, 0]]
+        added = []
         if self.several_labels:
-            return [
-                {
-                    "labels": [self.labels[class_id] for class_id in np.flatnonzero(has_label)],
-                    "scores": dict(zip(self.labels, map(float, scores), strict=True)),
-                }
-                for has_label, scores in zip(chosen, expit(predictions.astype(np.float32)), strict=True)
-            ]
-        pairs = zip(chosen, softmax(predictions, axis=-1), strict=True)
-        return [{"label": self.labels[int(class_id)], "score": float(scores[class_id])} for class_id, scores in pairs]
-
-    # ---- metrics
+            probabilities = expit(predictions.astype(np.float32))
+            for has_label, scores in zip(self.predicted_targets(predictions), probabilities, strict=True):
+                labels = [self.labels[class_id] for class_id in np.flatnonzero(has_label)]
+                added.append({"labels": labels, "scores": dict(zip(self.labels, map(float, scores), strict=True))})
+            return added
+        for class_id, scores in zip(self.predicted_targets(predictions), softmax(predictions, axis=-1), strict=True):
+            added.append({"label": self.labels[class_id], "score": float(scores[class_id])})
+        return added
 
     def metric_names(self) -> tuple[str, ...]:
         if self.regression:
@@ -313,15 +303,16 @@ class ClassificationHead(Head):
             return "Regression"
         return "MultiLabel" if self.several_labels else "Classification"
 
-    def chosen(self, predictions: np.ndarray) -> np.ndarray:
-        """Return what the threshold or the highest logit decides, in the form of `targets`."""
+    def predicted_targets(self, predictions: np.ndarray) -> np.ndarray:
+        """Return in the form of `targets` what is predicted: by the threshold, or else the highest logit."""
         if self.regression:
             return predictions[:, 0]
-        choose = predicted_labels if self.several_labels else predicted_classes
-        return choose(predictions, self.threshold)
+        if self.several_labels:
+            return predicted_labels(predictions, self.threshold)
+        return predicted_classes(predictions, self.threshold)
 
     def metric_inputs(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
-        return {"predictions": self.chosen(predictions), "references": self.targets(rows)}
+        return {"predictions": self.predicted_targets(predictions), "references": self.targets(rows)}
 
     def metric_options(self, rows: LabelledTexts, predictions: np.ndarray) -> dict[str, Any]:
         if self.regression:
@@ -335,7 +326,7 @@ class ClassificationHead(Head):
         return "multilabel" if self.several_labels else None
 
     def mean_loss(self, rows: LabelledTexts, predictions: np.ndarray, losses: np.ndarray) -> float:
-        """Return the mean over rows: a mean over their windows would weight long texts more."""
+        """Return the mean loss over rows: a mean over their windows would weight long texts more."""
         if self.regression:  # in the units of the labels
             return float(np.mean((predictions[:, 0] - self.targets(rows)) ** 2))
         if len(predictions) == len(losses):  # each row is one feature
@@ -347,8 +338,8 @@ class ClassificationHead(Head):
     def table(self, rows: LabelledTexts, predictions: np.ndarray) -> str:
         if self.regression:
             return ""
-        report = label_report if self.several_labels else confusion
-        return report(self.targets(rows), self.chosen(predictions), self.labels)
+        report = label_report if self.several_labels else confusion_table
+        return report(self.targets(rows), self.predicted_targets(predictions), self.labels)
 
     def texts_of_row(self, rows: LabelledTexts, number: int) -> list[str]:
         return [texts[number] for texts in (rows.texts, rows.pairs) if texts is not None]
@@ -364,8 +355,6 @@ class ClassificationHead(Head):
         scores = dict(zip(self.labels, softmax(predictions[0]).tolist(), strict=True))
         return bars(scores, [added["label"]], {self.labels[1]: self.threshold} if self.threshold else None)
 
-    # ---- what the configuration records
-
     def record(self) -> dict[str, Any]:
         """Return the threshold, and the columns and options with which later rows are read, for config.json."""
         columns = self.columns_read or Columns()
@@ -379,8 +368,8 @@ class ClassificationHead(Head):
         }
         if self.several_labels:
             options |= {"label_separator": self.option("label_separator"), "label_columns": list(columns.labels)}
-        names = ("whole_files", "columns_without_header", "typical", "label_scale")
-        options |= {name: value for name in names if (value := getattr(self, name))}
+        attributes = ("whole_files", "columns_without_header", "typical", "label_scale")
+        options |= {name: value for name in attributes if (value := getattr(self, name))}
         return {TRAINED_ON: options, "decision_threshold": self.threshold}
 
     def restore(self, config: Any) -> None:
@@ -391,7 +380,8 @@ class ClassificationHead(Head):
         self.threshold = getattr(config, "decision_threshold", None)
         trained = getattr(config, TRAINED_ON, None) or {}  # `self.trained` is empty in the evaluation of a task
         if self.columns_read is None:  # rows that were read have columns of their own
-            self.text_columns = tuple(filter(None, map(trained.get, ("text_column", "text_pair_column")))) or ("text",)
+            columns = (trained.get("text_column") or "text", trained.get("text_pair_column"))
+            self.text_columns = tuple(filter(None, columns))
         self.whole_files = bool(trained.get("whole_files"))
         self.columns_without_header = tuple(trained.get("columns_without_header") or ())
         self.typical = {name: tuple(pair) for name, pair in (trained.get("typical") or {}).items()}

@@ -1,6 +1,6 @@
 """Words for [MASK]: the masked-LM head of a pre-trained model, which is not fine-tuned here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from bert_hf.finetuning.heads.pictures import bars
 from bert_hf.finetuning.rows.labelled_texts import Columns, LabelledTexts, file_texts, labelled_rows
 
 _MOST_WORDS = 5  # that the demo shows for a mask
-_PADDING = -100  # fills up the masks of texts that have fewer
+_PADDING = -100  # of the masks of a text that has fewer than others; also that of `Head.decode`
 
 
 class FillMaskHead(Head):
@@ -29,7 +29,7 @@ class FillMaskHead(Head):
     new_layers = ()
     pipeline_tag = "fill-mask"
 
-    def read_file(self, path: str, encoding: str | None = None):
+    def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         yield from file_texts(path, encoding, separator=self.given.get("separator"))
 
     def read(self, rows: Sequence[Row], labels: Labels = "ignored") -> LabelledTexts:
@@ -51,26 +51,26 @@ class FillMaskHead(Head):
         return network.cls.predictions(states[batch["input_ids"] == self.tokenizer.mask_token_id])
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
-        """Return (B, masks, W) ids and probabilities of the W likeliest words, the likeliest first."""
-        counts = (inputs["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()
-        scores, ids = outputs.float().softmax(-1).topk(min(_MOST_WORDS, outputs.shape[-1]))
-        return tuple(
-            pad_sequence(each.split(counts), batch_first=True, padding_value=_PADDING) for each in (ids, scores)
-        )
+        """Return (B, masks, W) ids and (B, masks, W) probabilities of the W likeliest words, the likeliest first."""
+        counts = (inputs["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist()  # of masks in each text
+        scores, ids = outputs.float().softmax(-1).topk(min(_MOST_WORDS, outputs.shape[-1]))  # (masks of the batch, W)
+        padded_ids = pad_sequence(ids.split(counts), batch_first=True, padding_value=_PADDING)
+        return padded_ids, pad_sequence(scores.split(counts), batch_first=True, padding_value=_PADDING)
 
     def decode(self, rows: LabelledTexts, encoded: EncodedTexts, kept: Kept) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return (masks, W) ids and probabilities of each text."""
-        is_mask = kept[0][..., 0] != _PADDING  # (texts, masks)
+        """Return for each text (masks, W) ids and (masks, W) probabilities."""
+        is_mask = kept[0][..., 0] != _PADDING  # (texts, masks), by the ids
         return [(ids[real], scores[real]) for ids, scores, real in zip(*kept, is_mask, strict=True)]
 
     def added_columns(self, rows: LabelledTexts, predictions: list) -> list[dict[str, Any]]:
+        """Return `words`, the likeliest for each mask, and their `scores`."""
         return [
             {"words": self.tokenizer.convert_ids_to_tokens(ids[:, 0].tolist()), "scores": scores[:, 0].tolist()}
             for ids, scores in predictions
         ]
 
     def picture(self, texts: Mapping[str, str], rows: LabelledTexts, predictions: list) -> str:
-        """Return bars of the likeliest words, mask by mask."""
+        """Return bars of the likeliest words, mask by mask; a hint for a text without a mask."""
         pictures = []
         for ids, scores in zip(*predictions[0], strict=True):
             words = self.tokenizer.convert_ids_to_tokens(ids.tolist())

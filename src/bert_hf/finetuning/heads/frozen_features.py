@@ -34,11 +34,11 @@ LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper na
 _BATCH = 64  # windows that BERT reads at once
 
 
-def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
-    """Return which hidden states a value of --feature_based uses: 0 is the output of the embeddings, n of layer n."""
-    if features.endswith("last_4") and layers < 4:
+def hidden_state_numbers(feature_based: str, layers: int) -> tuple[int, ...]:
+    """Return which hidden states a value of --feature_based uses: 0 is the embeddings' output, n that of layer n."""
+    if feature_based.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
-        raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
+        raise InputError(f"the model has {layers} layers", where=f"--feature_based {feature_based}", remedy=remedy)
 
     last_four = tuple(range(layers - 3, layers + 1))
     numbers = {
@@ -49,13 +49,13 @@ def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
         "concat_last_4": last_four,
         "weighted_all": tuple(range(1, layers + 1)),
     }
-    return numbers[features]
+    return numbers[feature_based]
 
 
 class BiLstmTagger(BertPreTrainedModel):
     """Classifies words by a two-layer BiLSTM over hidden states of a BERT, which is part of the model and frozen.
 
-    The configuration is the BERT's, with an entry `tagger`: `features` (one of `FEATURES`), `lstm_hidden_size` (of
+    The configuration is the BERT's, with an entry `tagger`: `features` (as --feature_based), `lstm_hidden_size` (of
     each direction) and `max_seq_length` (of the windows in which BERT reads the words).
 
     `weighted_…` learns one scalar per layer; the softmax of the scalars weights the hidden states.
@@ -66,19 +66,17 @@ class BiLstmTagger(BertPreTrainedModel):
 
     def __init__(self, config: BertConfig):
         super().__init__(config)
-        kind, size = config.tagger["features"], config.tagger["lstm_hidden_size"]
-        self.layers = hidden_state_numbers(kind, config.num_hidden_layers)
+        features, lstm_size = config.tagger["features"], config.tagger["lstm_hidden_size"]
+        self.layers = hidden_state_numbers(features, config.num_hidden_layers)
         self.bert = BertModel(config, add_pooling_layer=False)
 
-        self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if kind.startswith("weighted") else None
-        states = len(self.layers) if kind.startswith("concat") else 1
+        self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if features.startswith("weighted") else None
+        input_size = config.hidden_size * (len(self.layers) if features.startswith("concat") else 1)
         rate = config.classifier_dropout if config.classifier_dropout is not None else config.hidden_dropout_prob
         self.dropout = nn.Dropout(rate)
-        self.lstm = nn.LSTM(
-            states * config.hidden_size, size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True
-        )
+        self.lstm = nn.LSTM(input_size, lstm_size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True)
         # Not `classifier`: stock AutoModelForTokenClassification would take it for one on BERT's own states
-        self.tag_classifier = nn.Linear(2 * size, cast(int, config.num_labels))
+        self.tag_classifier = nn.Linear(2 * lstm_size, cast(int, config.num_labels))
         self.post_init()
         self.bert.requires_grad_(False)
 
@@ -106,12 +104,12 @@ class BiLstmTagger(BertPreTrainedModel):
 
 
 def make_tagger(bert: BertModel, features: str, max_seq_length: int) -> BiLstmTagger:
-    """Return a tagger with new weights on a BERT; the BERT's configuration names the labels."""
+    """Return a tagger: a copy of a BERT, whose configuration names the labels, and a BiLSTM with new weights."""
     config = BertConfig.from_dict(bert.config.to_dict())
-    sizes = {"lstm_hidden_size": LSTM_HIDDEN_SIZE, "max_seq_length": max_seq_length}
-    config.tagger = {"features": features, **sizes}
+    config.tagger = {"features": features, "lstm_hidden_size": LSTM_HIDDEN_SIZE, "max_seq_length": max_seq_length}
     tagger = BiLstmTagger(config)
-    tagger.bert.load_state_dict({k: v for k, v in bert.state_dict().items() if not k.startswith("pooler.")})
+    weights = bert.state_dict().items()
+    tagger.bert.load_state_dict({name: weight for name, weight in weights if not name.startswith("pooler.")})
     return tagger
 
 
@@ -121,16 +119,18 @@ def word_features(
 ) -> Tensor:
     """Return (words, K, H) hidden states of each word's first piece; zeros for a word without pieces."""
     bert: Any = tagger.bert.eval()
-    words = np.flatnonzero(windows.window_of_word >= 0)
-    first_words = np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows)))
-    words_of_window = np.split(words, first_words)  # each word is read in one window
     template = InputTemplate(tokenizer)
-    positions = windows.position_of_word(pieces, template)
     ids = windows.inputs(pieces, template)
     pad = cast(int, tokenizer.pad_token_id)
-    features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
 
-    def compute(batch: list[int]) -> list[None]:  # writes into `features`: windows and words are in different orders
+    words = np.flatnonzero(windows.window_of_word >= 0)  # those with pieces, each of which is read in one window
+    first_words = np.searchsorted(windows.window_of_word[words], np.arange(1, len(ids)))
+    words_of_window = np.split(words, first_words)
+    positions = windows.position_of_word(pieces, template)
+    features = torch.zeros(len(positions), len(tagger.layers), tagger.config.hidden_size)
+
+    def fill_in(batch: list[int]) -> list[None]:
+        """Write the states of some windows' words into `features`: windows and words are in different orders."""
         outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
         batch_words = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
@@ -138,7 +138,7 @@ def word_features(
         features[batch_words] = torch.stack(states, 1).float().cpu()
         return [None] * len(batch)
 
-    run_by_length(list(map(len, ids)), compute, rows=_BATCH)
+    run_by_length(list(map(len, ids)), fill_in, rows=_BATCH)
     return features
 
 
@@ -158,7 +158,7 @@ class FrozenFeaturesHead(TokenClassificationHead):
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
         super().__init__(tokenizer, given, config)
-        self._states: dict[int, Tensor] = {}  # `word_features` of the rows of each call of `encode`, by its number
+        self._states: dict[int, Tensor] = {}  # `word_features` of each call of `encode`, by its number
 
     def adopt_layers(self, config: Any) -> str:
         return "a BiLSTM is always trained from the beginning"
@@ -178,12 +178,12 @@ class FrozenFeaturesHead(TokenClassificationHead):
         first_words, lengths = pieces.sentences[:-1], np.diff(pieces.sentences)
         columns: dict[str, Any] = {"states": [number] * len(rows), "first": first_words, "length": lengths}
         if rows.tags is not None:
-            class_ids = np.where(pieces.empty, IGNORE_INDEX, self.label_numbers(rows))
+            class_ids = np.where(pieces.is_empty_word, IGNORE_INDEX, self.class_ids(rows))
             columns["labels"] = np.split(class_ids, first_words[1:])
-        feature = np.repeat(np.arange(len(lengths)), lengths)
-        position = np.arange(len(feature)) - np.repeat(first_words, lengths)
+        feature = np.repeat(np.arange(len(lengths)), lengths)  # (words,) the sentence of each word
+        position = np.arange(len(feature)) - np.repeat(first_words, lengths)  # (words,) its number in the sentence
         features = datasets.Dataset.from_dict(columns)
-        return EncodedSentences(features, np.where(pieces.empty, -1, feature), position)
+        return EncodedSentences(features, np.where(pieces.is_empty_word, -1, feature), position)
 
     def collator(self) -> Any:
         return self._collate
@@ -203,6 +203,7 @@ class FrozenFeaturesHead(TokenClassificationHead):
         return batch
 
     def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
-        if not self.is_new:  # a finished model predicts each row once, so that memory can be freed
+        """Return a label for each word of each sentence, and forget the hidden states if none is needed again."""
+        if not self.is_new:  # a finished model predicts each row once
             self._states.clear()
         return super().decode(rows, encoded, kept)

@@ -1,7 +1,4 @@
-"""The interface of a head: one kind of output layer on BERT, and all that the project knows about it.
-
-A new kind is a module of this package; an entry in its `HEADS` gives it to the commands.
-"""
+"""The interface of a head: one kind of output layer on BERT, and all that the project knows about it."""
 
 import contextlib
 import inspect
@@ -56,7 +53,7 @@ class Head(ABC):
     Attributes:
         labels: class names by id; empty for a head without classes. A new head takes them from the training rows.
         length: tokens of a feature, special tokens included, at most.
-        threshold: of a class's probability (of each label's), or of a question's null odds; None: none is set.
+        threshold: on the probability of class 1 (a list: of each label), or on null odds of a question; None: not set.
         empty_rows: how many rows without a text were read for predictions.
     """
 
@@ -102,16 +99,16 @@ class Head(ABC):
     # ---- the head that a checkpoint has
 
     def adopt_layers(self, config: Any) -> str:
-        """Return why the layers of a checkpoint's head cannot be trained further on these rows; "" where they can be.
+        """Prepare to train the layers of a checkpoint's head further; return why they do not fit, "" where they do.
 
-        If both have the same class names, `labels` take the checkpoint's order of them.
+        If they have the class names of these rows, `labels` take the checkpoint's order of them.
         """
         if not self.suits(config.to_dict()):
             return f"the checkpoint has no layers for {self.name.replace('_', ' ')}"
-        trained = type(self)(None, config=config)
-        if trained.kind != self.kind:
-            return f"the checkpoint predicts {trained.kind}, the rows have {self.kind}"
-        names = trained.labels
+        trained_head = type(self)(None, config=config)
+        if trained_head.predicts != self.predicts:
+            return f"the checkpoint predicts {trained_head.predicts}, the rows have {self.predicts}"
+        names = trained_head.labels
         if sorted(names) == sorted(self.labels):
             self.labels = names
             return ""
@@ -123,14 +120,14 @@ class Head(ABC):
         return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
 
     @property
-    def kind(self) -> str:
-        """Return what is predicted, in words, to compare with a checkpoint's head; by default the name."""
+    def predicts(self) -> str:
+        """Return in words what the head predicts, to compare with a checkpoint's head; by default its name."""
         return self.name
 
     # ---- rows
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
-        """Yield the rows of a file as they stand in it: by default of a table."""
+        """Yield the rows of a file as they stand in it; by default the file is a table."""
         yield from read_rows(path, encoding, separator=self.given.get("separator"))
 
     @abstractmethod
@@ -163,7 +160,7 @@ class Head(ABC):
         """Take the network before features are encoded, for a head that computes features with it."""
 
     def resume(self, trained_on: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Restore what the weights of a training checkpoint depend on, from `TRAINED_ON` in its config.json."""
+        """Restore what a training checkpoint's weights depend on (a scale of labels), from its `TRAINED_ON` entry."""
 
     def begin_training(self, network: Any, features: Any, new_head: bool) -> None:  # noqa: B027 - optional
         """Prepare the head's layers for a training on features; a `new_head` has random weights.
@@ -252,7 +249,7 @@ class Head(ABC):
         return float(total / max(1.0, count))
 
     def table(self, rows: Rows, predictions: Any) -> str:
-        """Return a table of the classes for the console; "" if there is none."""
+        """Return a table for the console, such as precision and recall of each class; "" if there is none."""
         return ""
 
     def texts_of_row(self, rows: Rows, number: int) -> list[str]:
@@ -261,9 +258,11 @@ class Head(ABC):
         return [value if isinstance(value, str) else "\n".join(value) for value in values]
 
     def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
-        """Return the prediction of one row as HTML (see `pictures.py`); `texts` are the row's, by column."""
-        value = next(iter(self.added_columns(rows, predictions)[0].values()))  # by default the prediction itself
-        return f"<h1>{escape(f'{value:.4f}' if isinstance(value, float) else str(value))}</h1>"
+        """Return the prediction of one row as HTML for the demo; `texts` are the row's, by column."""
+        [added] = self.added_columns(rows, predictions)
+        prediction = next(iter(added.values()))  # the first column
+        text = f"{prediction:.4f}" if isinstance(prediction, float) else str(prediction)
+        return f"<h1>{escape(text)}</h1>"
 
     # ---- what the configuration records
 
@@ -283,25 +282,25 @@ def label_options(names: Sequence[str]) -> dict:
 
 
 def unnamed_labels(count: int) -> tuple[str, ...]:
-    """Return the names that transformers gives to outputs without names."""
+    """Return the names that transformers gives to outputs without names: LABEL_0, LABEL_1, …"""
     return tuple(f"LABEL_{number}" for number in range(count))
 
 
 def rows_of_files(
     head: Head, files: Sequence[str], encoding: str | None = None, class_names: bool = True
 ) -> Iterator[Row]:
-    """Yield the rows of files, globs and folders in their order; one without rows is an error.
+    """Yield the rows of files, globs and folders in their order; a file without rows is an error.
 
     A Parquet file may number its classes and name them once: rows have the names, unless `class_names` is false.
     """
     for path in expand_paths(list(files), folders=True):
-        empty = True
+        has_rows = False
         keeps_numbers = not class_names and kind_of(path) == ".parquet"
         rows = read_rows(path, class_names=False) if keeps_numbers else head.read_file(path, encoding)
         for row in rows:
-            empty = False
+            has_rows = True
             yield row
-        if empty:
+        if not has_rows:
             raise InputError("contains no rows", where=path, remedy="give a file with rows")
 
 
@@ -316,7 +315,7 @@ def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray
 def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
     """Return the numbers that further metrics of the `evaluate` library give, by name.
 
-    Of more than two classes a metric that can average takes the macro average.
+    A name that is taken gets the metric's in front. Of more than two classes the average is macro, where there is one.
     """
     results: dict[str, float] = {}
     inputs = head.metric_inputs(rows, predictions) if metrics else {}
@@ -338,7 +337,7 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
 def run_network(
     head: Head, network: Any, features: datasets.Dataset, device: torch.device
 ) -> tuple[Kept, np.ndarray | None]:
-    """Run a network over features, sorted by length.
+    """Run a network over features, in batches of similar lengths; the results are in the features' order.
 
     Returns:
         What `head.keep` kept, (F, …); and (F, 2) the sum and the number of each feature's losses, None without labels.
@@ -346,7 +345,8 @@ def run_network(
     rows: list[Any] = features.to_list()
     collate = head.collator()
 
-    def compute(indices: list[int]) -> Iterator[tuple]:  # for each feature of a batch, its entry of each column
+    def compute_batch(indices: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
+        """Return for each feature what is kept of it and, last, its losses if it has labels."""
         batch = with_layout(network, collate([rows[index] for index in indices]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
@@ -357,21 +357,21 @@ def run_network(
             columns.append(losses_and_counts(head, batch, outputs))
         return zip(*(column.cpu().numpy() for column in columns), strict=True)
 
-    tokens_per_batch = 4_096 if device.type == "cpu" else 65_536
+    tokens_per_batch = 4_096 if device.type == "cpu" else 65_536  # an accelerator needs more to be busy
     with without_padding(network) if device.type == "cuda" else contextlib.nullcontext():
-        results = run_by_length(features["length"], compute, tokens=tokens_per_batch)
-    columns = [_stack(column) for column in zip(*results, strict=True)]
+        results = run_by_length(features["length"], compute_batch, tokens=tokens_per_batch)
+    columns = [_stack_padded(column) for column in zip(*results, strict=True)]
     losses = columns.pop() if "labels" in features.column_names else None
     return columns[0] if len(columns) == 1 else tuple(columns), losses
 
 
 def losses_and_counts(head: Head, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
-    """Return (B, 2) the sum and the number of each feature's losses."""
+    """Return (B, 2) for each feature the sum of its losses, and the number of its labels."""
     return torch.stack([head.losses(inputs, outputs), count_labels(inputs["labels"]).float()], 1)
 
 
-def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _stack_padded(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stack arrays that may differ in their first axis, the shorter ones padded with -100."""
-    if not arrays[0].ndim:
+    if not arrays[0].ndim:  # numbers, which `pad_sequence` does not take
         return np.stack(arrays)
     return pad_sequence(list(map(torch.from_numpy, arrays)), batch_first=True, padding_value=-100).numpy()

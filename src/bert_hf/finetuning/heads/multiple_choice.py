@@ -106,13 +106,13 @@ class MultipleChoiceHead(Head):
         return ("accuracy", "loss")
 
     def metric_inputs(self, rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> dict[str, Any]:
-        labelled = [
-            (row.label, logits) for row, logits in zip(rows, predictions, strict=True) if row.label is not None
-        ]
-        return {
-            "predictions": [int(logits.argmax()) for _, logits in labelled],
-            "references": [label for label, _ in labelled],
-        }
+        """Return the numbers of the predicted and of the right choices, for the rows that have a label."""
+        predicted, right = [], []
+        for row, logits in zip(rows, predictions, strict=True):
+            if row.label is not None:
+                predicted.append(int(logits.argmax()))
+                right.append(row.label)
+        return {"predictions": predicted, "references": right}
 
     def restore(self, config: Any) -> None:
         self.labels = ()  # the stock configuration has names of classes, which choices are not
@@ -126,7 +126,7 @@ def encode_choices(
     The context is cut, at its end; a choice only if it is longer than an input. At length 8, letters are tokens:
 
         context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
-        context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut
+        context abcd, choice t…z  → [CLS] [SEP] t u v w x [SEP], y and z are cut
 
     Returns:
         Features with the columns `input_ids` and `token_type_ids` (C lists each), `length` (of the longest choice),

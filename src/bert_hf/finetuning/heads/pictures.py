@@ -21,8 +21,10 @@ mark { background: hsl(var(--hue) 75% 50% / 0.3); color: inherit; border-radius:
 def bars(
     scores: Mapping[str, float], chosen: Collection[str] = (), thresholds: Mapping[str, float] | None = None
 ) -> str:
-    """Return a bar for each score; the chosen names are bold, and a line in a bar marks its threshold."""
-    names = sorted(scores, key=lambda name: -scores[name])[:MOST_BARS] if len(scores) > MOST_BARS else scores
+    """Return HTML with a bar for each score; the chosen names are bold, and a line in a bar marks its threshold."""
+    names = list(scores)
+    if len(names) > MOST_BARS:
+        names = sorted(names, key=lambda name: -scores[name])[:MOST_BARS]
     cells = []
     for name in names:
         tag = "b" if name in chosen else "span"
@@ -35,12 +37,13 @@ def bars(
     return f'<div class="bars">{"".join(cells)}</div>'
 
 
-def marked(text: str, spans: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
+def marked_text(text: str, spans: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
     """Return the HTML of a text with marked spans, (begin, end, label); each of the `labels` has a colour."""
     pieces = []
     done = 0  # characters of the text that are in `pieces`
     for begin, end, label in spans:
-        hue = 210 + 360 * sorted(labels).index(label) // len(labels) if label in labels else 210  # from blue on
+        rank = sorted(labels).index(label) if label in labels else 0
+        hue = 210 + 360 * rank // max(1, len(labels))  # degrees; 210 is blue
         name = f" <small>{escape(label)}</small>" if label else ""
         pieces.append(f'{escape(text[done:begin])}<mark style="--hue: {hue}">{escape(text[begin:end])}{name}</mark>')
         done = end

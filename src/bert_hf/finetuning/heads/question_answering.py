@@ -12,7 +12,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, merge_windows
 from bert_hf.finetuning.features.context_windows import Windows, make_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, label_options, unnamed_labels
-from bert_hf.finetuning.heads.pictures import bars, marked
+from bert_hf.finetuning.heads.pictures import bars, marked_text
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.rows.questions import Question, question_rows, questions_of_rows
 
@@ -34,11 +34,6 @@ class QuestionAnsweringHead(Head):
     extra_columns = ("ranges",)
     text_columns = ("question", "context")
     option_names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-
-    @property
-    def n_best(self) -> int:
-        """Return how many spans of a question are kept at most."""
-        return self.option("n_best_size", 20)
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         yield from question_rows(path, encoding, self.given.get("separator"))
@@ -76,11 +71,12 @@ class QuestionAnsweringHead(Head):
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> tuple[Tensor, ...]:
         """Return the best spans of each window and the logits of [CLS], see `best_spans`."""
         starts, ends = outputs["start_logits"], outputs["end_logits"]
-        return best_spans(starts, ends, inputs["ranges"], self.n_best, self.option("max_answer_length", 30))
+        n_best, longest = self.option("n_best_size", 20), self.option("max_answer_length", 30)
+        return best_spans(starts, ends, inputs["ranges"], n_best, longest)
 
     def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""
-        return list(merge_windows(encoded, kept, self.n_best))
+        return list(merge_windows(encoded, kept))
 
     def added_columns(self, rows: list[Question], predictions: list[Prediction]) -> list[dict[str, Any]]:
         """Return `answer`, "" for none, and `score`, its probability among the best spans."""
@@ -88,21 +84,23 @@ class QuestionAnsweringHead(Head):
         for prediction in predictions:
             has_answer = prediction.text(self.threshold) != ""
             span = prediction.spans[0] if has_answer else prediction.null
-            score = dict(prediction.ranked(with_null=self.threshold is not None))[span]
+            score = dict(prediction.probabilities(with_null=self.threshold is not None))[span]
             added.append({"answer": span.text, "score": score})
         return added
 
     def picture(self, texts: Mapping[str, str], rows: list[Question], predictions: list[Prediction]) -> str:
         """Return the context with the answer marked, and its score."""
         [added], [prediction] = self.added_columns(rows, predictions), predictions
-        if not added["answer"]:
-            return marked(texts["context"], []) + bars({"no answer": added["score"]}, ["no answer"])
-        best, score = prediction.spans[0], {added["answer"]: added["score"]}
-        return marked(texts["context"], [(best.start, best.end, "")]) + bars(score, chosen=score)
+        answer, score = added["answer"], added["score"]
+        if not answer:
+            return marked_text(texts["context"], []) + bars({"no answer": score}, ["no answer"])
+        best = prediction.spans[0]
+        return marked_text(texts["context"], [(best.start, best.end, "")]) + bars({answer: score}, [answer])
 
     def metric_names(self) -> tuple[str, ...]:
         names = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
         may_have_none = self.given.get("version_2_with_negative", True)  # not given: the rows decide later
+        # A task adds the metrics at the best threshold, where questions may have no answer
         return ("best_f1", "best_exact", *names) if self.is_new and may_have_none else names
 
     def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, split_words, tokenize_words
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
-from bert_hf.finetuning.heads.pictures import marked
+from bert_hf.finetuning.heads.pictures import marked_text
 from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.metrics.classification import label_report
 from bert_hf.finetuning.metrics.entities import OUTSIDE, entities, have_entities, split_tag, tagging_table
@@ -53,8 +53,8 @@ class TokenClassificationHead(Head):
     option_names = ("document_context",)
 
     @property
-    def labels_entities(self) -> bool:
-        """Return whether labels are of entities, not parts of speech."""
+    def has_entities(self) -> bool:
+        """Return whether the labels are of entities, not parts of speech."""
         return have_entities(self.labels)
 
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
@@ -85,7 +85,7 @@ class TokenClassificationHead(Head):
         lengths = piece_counts + template.special_tokens(pair=False)
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
-            columns["labels"] = self._labels(rows, feature, position, lengths)
+            columns["labels"] = self._labels_of_windows(rows, feature, position, lengths)
         return EncodedSentences(datasets.Dataset.from_dict(columns), feature, position)
 
     def windows(self, rows: TaggedSentences) -> tuple[WordPieces, Windows]:
@@ -94,21 +94,23 @@ class TokenClassificationHead(Head):
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
 
-    def _labels(self, rows: TaggedSentences, feature: np.ndarray, position: np.ndarray, lengths: np.ndarray) -> list:
-        """Return the labels of each window: only the first piece of a word has one.
+    def _labels_of_windows(
+        self, rows: TaggedSentences, feature: np.ndarray, position: np.ndarray, lengths: np.ndarray
+    ) -> list[np.ndarray]:
+        """Return (L,) the class ids of each window: only the first piece of a word has one; see `EncodedSentences`.
 
-        All windows are in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]].
+        They are written into one array for all: window w has labels[offsets[w] : offsets[w] + lengths[w]].
         """
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
         has_pieces = feature >= 0
-        labels[offsets[feature[has_pieces]] + position[has_pieces]] = self.label_numbers(rows)[has_pieces]
+        labels[offsets[feature[has_pieces]] + position[has_pieces]] = self.class_ids(rows)[has_pieces]
         return np.split(labels, offsets[1:]) if len(offsets) else []
 
-    def label_numbers(self, rows: TaggedSentences) -> np.ndarray:
-        """Return (words,) the class id of each word."""
-        class_ids = {name: number for number, name in enumerate(self.labels)}
-        return np.array([class_ids[tag] for tags in rows.labels() for tag in tags], np.int64)
+    def class_ids(self, rows: TaggedSentences) -> np.ndarray:
+        """Return (words,) the class id of each word, one sentence after the other."""
+        id_of_label = {label: number for number, label in enumerate(self.labels)}
+        return np.array([id_of_label[tag] for tag in chain(*rows.labels())], np.int64)
 
     def collator(self) -> Any:
         return DataCollatorForTokenClassification(self.tokenizer)
@@ -134,7 +136,7 @@ class TokenClassificationHead(Head):
             columns: dict[str, Any] = {"labels": labels}
             if spans is not None:  # (begin, end) of each word of a text; rows of words have none
                 columns["tokens"] = words
-            if spans is not None and self.labels_entities:
+            if spans is not None and self.has_entities:
                 columns["entities"] = [
                     {"label": kind, "start": spans[first][0], "end": spans[last][1]}
                     for kind, first, last in entities(labels)
@@ -148,23 +150,23 @@ class TokenClassificationHead(Head):
     def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
         """Return the text with its entities marked, or each word where labels are not of entities."""
         [labels], [spans] = predictions, rows.spans  # of one text
-        if not self.labels_entities:
+        if not self.has_entities:
             words = [(*span, label) for span, label in zip(spans, labels, strict=True)]
-            return marked(texts["text"], words, self.labels)
+            return marked_text(texts["text"], words, self.labels)
         kinds = {split_tag(label)[1] for label in self.labels if label != OUTSIDE}
         parts = [(spans[first][0], spans[last][1], kind) for kind, first, last in entities(labels)]
-        return marked(texts["text"], parts, kinds)
+        return marked_text(texts["text"], parts, kinds)
 
     def metric_names(self) -> tuple[str, ...]:
-        return ("f1", "precision", "recall", "accuracy", "loss") if self.labels_entities else ("accuracy", "loss")
+        return ("f1", "precision", "recall", "accuracy", "loss") if self.has_entities else ("accuracy", "loss")
 
     def metric_inputs(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
         return {"predictions": predictions, "references": rows.labels()}
 
     def metric_options(self, rows: TaggedSentences, predictions: list[list[str]]) -> dict[str, Any]:
-        return {"of_entities": self.labels_entities}
+        return {"of_entities": self.has_entities}
 
     def table(self, rows: TaggedSentences, predictions: list[list[str]]) -> str:
-        if self.labels_entities:
+        if self.has_entities:
             return tagging_table(rows.labels(), predictions)
         return label_report([*chain(*rows.labels())], [*chain(*predictions)])

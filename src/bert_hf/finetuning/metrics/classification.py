@@ -22,13 +22,13 @@ from sklearn.metrics import (
 
 from bert_hf.console import format_table
 
-# The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
+# Names of metrics by kind of labels; the first decides which weights are kept
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
 MULTI_LABEL = ("micro_f1", "macro_f1", "accuracy")
 RANKING = "average_precision"  # of two classes, from scores
 THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
 FEW_CLASSES = 10  # up to which the confusion matrix is printed and drawn
-CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
+CORRELATION = ("combined_score", "pearson", "spearmanr")  # of numbers; the first is the mean of the others
 LOWER_IS_BETTER = ("loss", "mse", "mae", "mape", "mase", "error", "error_rate")  # endings; also of rmse and smape
 
 
@@ -58,7 +58,7 @@ def classification_metrics(
 
     Args:
         predictions, references: (N,) class ids.
-        logits: (N, C), where they are known.
+        logits: (N, C); without them the largest class id tells whether there are more than two classes.
         combined: add `combined_score`, the mean of accuracy and F1.
         with_rates: add the rates of class 1 of two (see `positive_rates`).
     """
@@ -85,37 +85,39 @@ def classification_metrics(
 
 def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
     """Return `false_positive_rate`, `recall` and `precision` of (N,) bools; 0 where there are no rows to count."""
-    hits_and_rows = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
-    shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in hits_and_rows]
-    return dict(zip(THRESHOLD_METRICS, shares, strict=True))
+
+    def share(hits: np.ndarray, rows: np.ndarray) -> float:
+        return float(hits[rows].sum() / max(1, rows.sum()))
+
+    rates = share(predicted, ~positive), share(predicted, positive), share(positive, predicted)
+    return dict(zip(THRESHOLD_METRICS, rates, strict=True))
 
 
 def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = None) -> np.ndarray:
     """Return (N, C) 1 where the probability of a label reaches its threshold, by default 0.5, else 0."""
-    lowest = 0.5 if thresholds is None else np.asarray(thresholds)
-    return (expit(logits.astype(np.float64)) >= lowest).astype(np.int64)
+    needed = 0.5 if thresholds is None else np.asarray(thresholds)
+    return (expit(logits.astype(np.float64)) >= needed).astype(np.int64)
 
 
 def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Sequence[str] = ()) -> dict[str, float]:
     """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label that has a name.
 
-    Predictions and references are (N, C) of 0 and 1; `names` are of the labels, for `f1_NAME`.
+    Predictions and references are (N, C) of 0 and 1; `names` are the labels', for `f1_NAME`.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
-    each: Any = {"average": None, "zero_division": 0, "labels": _columns_to_score(references)}
-    micro: Any = each | {"average": "micro"}
-    f1_of_label = f1_score(references, predictions, **each)
+    options: Any = {"average": None, "zero_division": 0, "labels": _columns_to_score(references)}
+    f1_of_label = f1_score(references, predictions, **options)
     return {
-        "micro_f1": float(f1_score(references, predictions, **micro)),
+        "micro_f1": float(f1_score(references, predictions, **{**options, "average": "micro"})),
         "macro_f1": float(np.mean(f1_of_label)),
         "accuracy": float((predictions == references).all(1).mean()),
         **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(f1_of_label), strict=False)},
     }
 
 
-def regression_metrics(scores: ArrayLike, references: ArrayLike) -> dict[str, float]:
+def regression_metrics(predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
     """Return Pearson and Spearman correlation, their mean, and the root mean squared error; of (N,) or (N, 1)."""
-    predictions = np.ravel(scores).astype(np.float64)
+    predictions = np.ravel(predictions).astype(np.float64)
     references = np.asarray(references, np.float64)
     pearson = _correlation(pearsonr, references, predictions)
     spearman = _correlation(spearmanr, references, predictions)
@@ -133,7 +135,7 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
 
 
 def label_report(references: Any, predictions: Any, names: Sequence[str] | None = None) -> str:
-    """Return a table with precision, recall and F1 of each label; `names` of labels that are class ids."""
+    """Return a table with precision, recall and F1 of each label; class ids need the `names` of their classes."""
     options: Any = {"target_names": names, "zero_division": 0, "digits": 4, "labels": _columns_to_score(references)}
     return str(classification_report(references, predictions, **options))
 
@@ -148,8 +150,8 @@ def metric_title(name: str, labels: Sequence[str]) -> str:
     return f"F1 of {labels[1]!r}" if name == "f1" and len(labels) == 2 else name.replace("_", " ")
 
 
-def confusion(references, predictions, names: Sequence[str]) -> str:
-    """Return the confusion matrix as text, one row per true class; "" for many classes."""
+def confusion_table(references: ArrayLike, predictions: ArrayLike, names: Sequence[str]) -> str:
+    """Return the confusion matrix of class ids as text, a row per true class; "" for more than `FEW_CLASSES`."""
     if not 0 < len(names) <= FEW_CLASSES:
         return ""
     matrix = confusion_matrix(references, predictions, labels=range(len(names)))

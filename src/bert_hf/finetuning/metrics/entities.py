@@ -8,6 +8,7 @@ and `M-` (as `I-`) are read too; a type without a prefix is read as with `I-`, a
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ _NO_TYPE = "_"  # of the tags `B` and `I` alone
 class Entity(NamedTuple):
     """Words `first` to `last` (both included) of a sentence."""
 
-    kind: str
+    kind: str  # its type, such as `location`
     first: int
     last: int
 
@@ -120,25 +121,26 @@ class Counts(NamedTuple):
     predicted: int
     correct: int
 
-    def rates(self) -> tuple[float, float, float]:
-        """Return (precision, recall, F1); 0 where none is predicted, or none is in the data."""
+    def rates(self) -> dict[str, float]:
+        """Return `precision`, `recall` and `f1`; 0 where no entity is predicted, or none is in the data."""
         precision = self.correct / max(1, self.predicted)
         recall = self.correct / max(1, self.gold)
-        return precision, recall, 2 * self.correct / max(1, self.gold + self.predicted)
+        f1 = 2 * self.correct / max(1, self.gold + self.predicted)
+        return {"precision": precision, "recall": recall, "f1": f1}
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Count by type, sorted by name: an entity is correct if its first word, last word and type are."""
-    counts: dict[str, list[int]] = {}
+    """Count the entities of tagged sentences by type; one is correct if its first word, last word and type are."""
+    in_data, guessed, correct = Counter(), Counter(), Counter()  # numbers of entities by type
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        in_data, guessed = set(entities(gold_tags)), set(entities(predicted_tags))
-        for column, counted in enumerate((in_data, guessed, in_data & guessed)):  # in the order of `Counts`
-            for entity in counted:
-                counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
-    return {kind: Counts(*counts[kind]) for kind in sorted(counts)}
+        gold_entities, predicted_entities = set(entities(gold_tags)), set(entities(predicted_tags))
+        in_data.update(entity.kind for entity in gold_entities)
+        guessed.update(entity.kind for entity in predicted_entities)
+        correct.update(entity.kind for entity in gold_entities & predicted_entities)
+    return {kind: Counts(in_data[kind], guessed[kind], correct[kind]) for kind in sorted({*in_data, *guessed})}
 
 
-def overall(counts: dict[str, Counts]) -> Counts:
+def total_counts(counts: dict[str, Counts]) -> Counts:
     """Return the sum over all types, from which micro-averaged metrics follow."""
     return Counts(*map(sum, zip((0, 0, 0), *counts.values(), strict=True)))  # there may be no type
 
@@ -151,22 +153,22 @@ def tagging_metrics(
     Parts of speech, which are not `of_entities`, have only the accuracy.
     """
     words = sum(map(len, gold))
-    pairs = zip(gold, predicted, strict=True)
-    right = sum(tag == guess for tags, guesses in pairs for tag, guess in zip(tags, guesses, strict=True))
-    accuracy = {"accuracy": right / words if words else 0.0}
+    right = 0
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        right += sum(tag == guess for tag, guess in zip(gold_tags, predicted_tags, strict=True))
+    accuracy = {"accuracy": right / max(1, words)}
     if not of_entities:
         return accuracy
     counts = count_entities(gold, predicted)
-    precision, recall, f1 = overall(counts).rates()
-    f1_of_type = {f"f1_{kind}": count.rates()[2] for kind, count in counts.items()}
-    return {"precision": precision, "recall": recall, "f1": f1, **accuracy, **f1_of_type}
+    f1_of_type = {f"f1_{kind}": count.rates()["f1"] for kind, count in counts.items()}
+    return {**total_counts(counts).rates(), **accuracy, **f1_of_type}
 
 
 def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
     """Return a table with a row per type of entities and one for all."""
     counts = count_entities(gold, predicted)
     rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
-    for kind, count in [*counts.items(), ("all (micro)", overall(counts))]:
-        shares = (f"{value:.4f}" for value in count.rates())
-        rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
+    for kind, count in [*counts.items(), ("all (micro)", total_counts(counts))]:
+        rates = (f"{rate:.4f}" for rate in count.rates().values())
+        rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *rates])
     return "\n".join(format_table(rows))

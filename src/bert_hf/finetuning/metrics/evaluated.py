@@ -23,30 +23,24 @@ from bert_hf.finetuning.metrics.classification import classification_metrics, mu
 from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
 
-_SKLEARN = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JMLR 12"
-_INPUTS = "Args: predictions and references, one entry for each row."
-
-
-def _inputs_of_type(value: Any) -> Mapping[str, Any]:
-    """Return the `datasets` types of a metric's inputs, where predictions and references have the same."""
-    return {"predictions": value, "references": value}
+_INPUTS = ("predictions", "references")
 
 
 class _Metric(evaluate.Metric):
     """A function of predictions and references as a metric that keeps its inputs in memory, not in a cache file."""
 
-    function: ClassVar[Callable[..., dict[str, float]]]  # or `_compute`, where its arguments are others
-    inputs: ClassVar[Mapping[str, Any]] = {}  # types of the arguments
-    source = _SKLEARN
+    function: ClassVar[Callable[..., dict[str, float]]]  # called by `_compute`, which a subclass may define instead
+    inputs: ClassVar[Mapping[str, Any]] = {}  # `datasets` types of predictions and references
+    source = "Pedregosa et al. 2011, Scikit-learn: Machine Learning in Python, JMLR 12"  # the citation
 
-    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **named: Any):
-        super().__init__(config_name, keep_in_memory, **named)
+    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **options: Any):
+        super().__init__(config_name, keep_in_memory, **options)
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
             description=str(self.__doc__),
             citation=self.source,
-            inputs_description=_INPUTS,
+            inputs_description="Args: predictions and references, one entry for each row.",
             features=Features(self.inputs),
         )
 
@@ -61,35 +55,35 @@ class Classification(_Metric):
     """
 
     function = staticmethod(classification_metrics)
-    inputs = _inputs_of_type(Value("int64"))
+    inputs = dict.fromkeys(_INPUTS, Value("int64"))
 
 
 class MultiLabel(_Metric):
     """Micro and macro F1, accuracy of whole rows, and F1 of each label in `names`; a row has 0 or 1 for each label."""
 
     function = staticmethod(multi_label_metrics)
-    inputs = _inputs_of_type(Several(Value("int64")))
+    inputs = dict.fromkeys(_INPUTS, Several(Value("int64")))
 
 
 class Regression(_Metric):
     """Correlations and root mean squared error of numbers."""
 
     function = staticmethod(regression_metrics)
-    inputs = _inputs_of_type(Value("float64"))
+    inputs = dict.fromkeys(_INPUTS, Value("float64"))
 
 
 class TokenClassification(_Metric):
     """Accuracy of labels and, if they are `of_entities`, precision, recall and F1, as conlleval computes them."""
 
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
-    inputs = _inputs_of_type(Several(Value("string")))
+    inputs = dict.fromkeys(_INPUTS, Several(Value("string")))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return tagging_metrics(references, predictions, **options)
 
 
 class QuestionAnswering(_Metric):
-    """SQuAD's exact match and F1, in percent; inputs as of `squad_v2` of the `evaluate` library."""
+    """SQuAD's exact match and F1, in percent; it takes what `squad_v2` of the `evaluate` library takes."""
 
     source = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
     inputs: ClassVar[Mapping[str, Any]] = {
@@ -106,24 +100,25 @@ class QuestionAnswering(_Metric):
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         gold = {each["id"]: list(each["answers"]["text"]) for each in references}
-        return official_metrics(gold, {each["id"]: each["prediction_text"] for each in predictions}, **options)
+        answers = {each["id"]: each["prediction_text"] for each in predictions}
+        return official_metrics(gold, answers, **options)
 
 
 class MultipleChoice(_Metric):
-    """Accuracy of the numbers of choices."""
+    """Accuracy of the chosen numbers."""
 
-    inputs = _inputs_of_type(Value("int64"))
+    inputs = dict.fromkeys(_INPUTS, Value("int64"))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
 
 
 def load_metrics(names: Sequence[str | evaluate.Metric], config: str | None = None) -> list[evaluate.Metric]:
-    """Return metrics by their names: a local folder or script, or an id of the Hub; its code runs here.
+    """Load metrics of the `evaluate` library, which runs their code on this machine.
 
     Args:
-        names: names, or metrics of one's own, which need no loading.
-        config: configuration of the metrics that have one of this name, such as `multilabel`.
+        names: of local folders or scripts, or ids of the Hub; a metric in place of a name is returned as it is.
+        config: name of a configuration, such as `multilabel`, for the metrics that have it.
     """
     metrics = []
     for name in names:

@@ -18,10 +18,10 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def normalized(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """Return the answer without case, ASCII punctuation, articles and repeated spaces.
 
-    >>> normalized("The  U.S.-based band")
+    >>> normalize_answer("The  U.S.-based band")
     'usbased band'
     """
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
@@ -32,10 +32,11 @@ def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
 
     Without a gold answer "" is the right prediction.
     """
-    answers = [answer for answer in map(normalized, gold) if answer] or [""]
-    words = normalized(prediction)
-    exact = max(float(words == answer) for answer in answers)
-    return exact, max(_f1(words.split(), answer.split()) for answer in answers)
+    answers = [answer for answer in map(normalize_answer, gold) if answer] or [""]
+    predicted = normalize_answer(prediction)
+    exact = max(float(predicted == answer) for answer in answers)
+    f1 = max(_f1(predicted.split(), answer.split()) for answer in answers)
+    return exact, f1
 
 
 def _f1(words: list[str], gold: list[str]) -> float:
@@ -63,7 +64,7 @@ def official_metrics(
     Args:
         gold: gold answers by question id, at least one question; an empty list: the question has no answer.
         predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
-        odds: by question id, the odds of no answer (large: none), of every prediction. They add
+        odds: by question id, the odds of no answer (large: none), for every prediction. They add
             `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
         threshold: a question with odds above it counts as predicted "".
         answer_nothing: see `best_threshold`.
@@ -71,34 +72,37 @@ def official_metrics(
     Returns:
         `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, if there are such questions; `best_…`.
     """
-    predicted = [name for name in gold if name in predictions]
-    scores_of_texts = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
+    predicted_ids = [question for question in gold if question in predictions]
+    text_scores = {question: exact_and_f1(predictions[question], gold[question]) for question in predicted_ids}
 
-    scores = dict(scores_of_texts)
-    if odds is not None:  # above the threshold "" counts as predicted, which is correct if there is no answer
-        unanswered = [name for name in predicted if odds[name] > threshold]
-        scores |= {name: (float(not gold[name]), float(not gold[name])) for name in unanswered}
+    scores = dict(text_scores)
+    for question in predicted_ids:
+        if odds is not None and odds[question] > threshold:
+            is_right = float(not gold[question])  # "" counts as predicted
+            scores[question] = is_right, is_right
 
     metrics = _means(scores, list(gold))
-    for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
-        names = [name for name, answers in gold.items() if bool(answers) == wanted]
-        if names:
-            metrics |= {prefix + metric: value for metric, value in _means(scores, names).items()}
+    has_answer = [question for question, answers in gold.items() if answers]
+    no_answer = [question for question, answers in gold.items() if not answers]
+    for prefix, questions in (("HasAns_", has_answer), ("NoAns_", no_answer)):
+        if questions:
+            metrics |= {prefix + metric: value for metric, value in _means(scores, questions).items()}
 
     if odds is not None:
         for number, metric in enumerate(("exact", "f1")):
-            column = {name: pair[number] for name, pair in scores_of_texts.items()}
-            best_sum, best_at = best_threshold(column, gold, predictions, odds, answer_nothing)
+            score_of_question = {question: pair[number] for question, pair in text_scores.items()}
+            best_sum, best_at = best_threshold(score_of_question, gold, predictions, odds, answer_nothing)
             metrics |= {f"best_{metric}": 100.0 * best_sum / len(gold), f"best_{metric}_thresh": best_at}
     return metrics
 
 
-def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
-    """Return the means over these questions, in percent; those without a score count 0."""
-    pairs = [scores.get(name, (0.0, 0.0)) for name in names]
-    exact = sum(pair[0] for pair in pairs)
-    f1 = sum(pair[1] for pair in pairs)
-    return {"exact": 100.0 * exact / len(names), "f1": 100.0 * f1 / len(names), "total": len(names)}
+def _means(scores: Mapping[str, tuple[float, float]], questions: list[str]) -> dict[str, float]:
+    """Return the means over these questions, in percent, and their number; those without a score count 0."""
+    pairs = [scores.get(question, (0.0, 0.0)) for question in questions]
+    exact_sum = sum(exact for exact, _ in pairs)
+    f1_sum = sum(f1 for _, f1 in pairs)
+    count = len(questions)
+    return {"exact": 100.0 * exact_sum / count, "f1": 100.0 * f1_sum / count, "total": count}
 
 
 def best_threshold(
@@ -108,48 +112,51 @@ def best_threshold(
     odds: Mapping[str, float],
     answer_nothing: float = 0.0,
 ) -> tuple[float, float]:
-    """Return (sum of the scores, threshold) at the best threshold: questions with odds above it count as predicted "".
+    """Return (sum of the scores, threshold) of the best threshold: questions with odds above it count as predicted "".
 
     As in the official script, questions enter one by one in ascending order of their odds, also questions with equal
     odds, which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer
     nothing, whatever the odds are.
 
-    `scores` are of the predicted questions; `answer_nothing` replaces 0.0 as the threshold of answering nothing.
+    All mappings are by question id: `scores` of the predicted texts, `gold` answers, `predictions`, `odds` of no
+    answer. `answer_nothing` replaces 0.0 as the threshold of answering nothing.
     """
-    total = float(sum(not gold[name] for name in scores))  # nothing is answered
+    total = float(sum(not gold[question] for question in scores))  # nothing is answered
     best_total, threshold = total, answer_nothing
 
-    for name in sorted(odds, key=lambda name: odds[name]):
-        if name not in scores:
+    for question in sorted(odds, key=lambda question: odds[question]):
+        if question not in scores:
             continue
-        if gold[name]:
-            total += scores[name]
-        elif predictions[name]:  # "" was right, this answer is wrong
+        if gold[question]:
+            total += scores[question]
+        elif predictions[question]:  # "" was right, this answer is wrong
             total -= 1
         if total > best_total:
-            best_total, threshold = total, odds[name]
+            best_total, threshold = total, odds[question]
     return best_total, threshold
 
 
-def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
+def evaluate_files(
+    gold_file: str, predictions_file: str, odds_file: str | None = None, threshold: float = 1.0
+) -> dict[str, float]:
     """Return the metrics of a prediction file; warn on stderr of questions without a prediction, which count 0."""
     gold: dict[str, list[str]] = {}
-    for row in question_rows(data):
-        name = str(row.values.get("id"))
-        if row.values.get("id") is None or name in gold:
-            raise row.error(f"question {name}: the id is missing or occurs again", "give each question an id")
-        gold[name] = [text for text, _ in answers_with_starts(row)]
+    for row in question_rows(gold_file):
+        question = str(row.values.get("id"))
+        if row.values.get("id") is None or question in gold:
+            raise row.error(f"question {question}: the id is missing or occurs again", "give each question an id")
+        gold[question] = [text for text, _ in answers_with_starts(row)]
     if not gold:
-        raise InputError("contains no questions", where=data, remedy="give SQuAD's JSON, or rows of it")
-    texts = read_by_id(predictions, str)
-    odds_by_id = None if odds is None else read_by_id(odds, float, int)
+        raise InputError("contains no questions", where=gold_file, remedy="give SQuAD's JSON, or rows of it")
+    texts = read_by_id(predictions_file, str)
+    odds = None if odds_file is None else read_by_id(odds_file, float, int)
 
-    if missing := [name for name in gold if name not in texts]:
+    if missing := [question for question in gold if question not in texts]:
         count = f"{len(missing):,} of {len(gold):,} questions have no prediction and count 0"
-        print(f"warning: {predictions}: {count}: {shorten_list(missing)}", file=sys.stderr, flush=True)
-    for name in gold:
-        if odds_by_id is not None and name in texts and name not in odds_by_id:
+        print(f"warning: {predictions_file}: {count}: {shorten_list(missing)}", file=sys.stderr, flush=True)
+    for question in gold:
+        if odds is not None and question in texts and question not in odds:
             remedy = "give the odds of every question that has a prediction"
-            raise InputError(f"question {name} is missing", where=odds, remedy=remedy)
+            raise InputError(f"question {question} is missing", where=odds_file, remedy=remedy)
 
-    return official_metrics(gold, texts, odds_by_id, threshold)
+    return official_metrics(gold, texts, odds, threshold)

@@ -238,7 +238,8 @@ class ClassificationTask(Task):
 
     def _predicted_rows(self, part: str, kept: Kept) -> PredictedRows:
         logits = self.predictions(part, kept)
-        return PredictedRows(self.parts[part], softmax(logits, axis=-1), self.head.chosen(logits), self.targets(part))
+        predicted = self.head.predicted_targets(logits)
+        return PredictedRows(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
         """Write the predictions, and the submission file of a benchmark if they are of all its test rows."""
@@ -249,7 +250,7 @@ class ClassificationTask(Task):
             return
 
         # The head's class ids become the benchmark's: the rows have its class names, or its ids as names
-        values = self.head.chosen(logits)
+        values = self.head.predicted_targets(logits)
         for order in {known.labels, tuple("012"[: len(known.labels)])}:
             if sorted(order) == sorted(labels):
                 class_ids = np.array([order.index(labels[value]) for value in values]) if labels else values
