@@ -164,6 +164,8 @@ def test_json_as_pandas_and_others_write_it(tmp_path):
         list(read_rows(write(tmp_path, "a.json", frame.to_json())))
     path = write(tmp_path, "b.json", json.dumps({"version": 1, "data": frame.to_dict("records")}, indent=1))
     assert [row.values for row in read_rows(path)] == frame.to_dict("records")
+    path = write(tmp_path, "c.jsonl", '{"id": "n0"}\n{"id": "n1", "text": "b"}\n')
+    assert [row.values for row in read_rows(path)] == [{"id": "n0", "text": None}, {"id": "n1", "text": "b"}]
 
 
 def test_spaces_around_the_names_of_columns(tmp_path):

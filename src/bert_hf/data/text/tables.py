@@ -35,6 +35,7 @@ from bert_hf.errors import InputError, did_you_mean
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
 _DIALECT_LINES = 1000  # by which separator and header are known
+_DIALECT_ROWS = 100  # of JSON, among which the first may leave out its text
 _JSON_HINT = "write one JSON object per line"
 
 _ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
@@ -371,9 +372,13 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
         if len(head) == 1:
             items = ((number, row) for number, item in items for row in _rows_inside(item))
 
-    for line, item in items:
+    beginning = list(itertools.islice(items, _DIALECT_ROWS))
+    names = {name for _, item in beginning if isinstance(item, dict) for name in item}
+    for number, (line, item) in enumerate(itertools.chain(beginning, items)):
         if not isinstance(item, dict):
             raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
+        if number == 0 and set(TEXT_NAMES).isdisjoint(item):  # the first row decides which column is read
+            item |= {name: None for name in TEXT_NAMES if name in names}
         if item and all(isinstance(value, dict) and "0" in value for value in item.values()):  # by row number
             remedy = "write rows: orient='records', lines=True with pandas"
             raise InputError("an object for each column", where=path, line=line, remedy=remedy)
