@@ -59,9 +59,7 @@ def predict_and_draw(predictor: Predictor, *texts: str) -> tuple[str, str]:
         return "", ""
     head = predictor.head
     text_of_column = dict(zip(head.text_columns, texts, strict=True))
-    values: dict[str, Any] = dict(text_of_column)
-    if "choices" in values:
-        values["choices"] = values["choices"].splitlines()
+    values = {name: text.splitlines() if name == "choices" else text for name, text in text_of_column.items()}
     try:
         rows, predictions = predictor.rows_and_predictions([Row(values, "the row")])
     except InputError as error:  # such as one choice only

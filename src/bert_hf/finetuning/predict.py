@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -26,14 +25,7 @@ from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads import head_of
-from bert_hf.finetuning.heads.head import (
-    Head,
-    Kept,
-    compute_further_metrics,
-    compute_metrics,
-    rows_of_files,
-    run_network,
-)
+from bert_hf.finetuning.heads.head import Head, compute_further_metrics, compute_metrics, rows_of_files, run_network
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
 
 WINDOW = 4_096  # rows that are sorted by length and predicted together
@@ -74,7 +66,7 @@ class Predictor:
         text = f"{head.describe_rows(read)}\n{head.table(read, predictions)}".strip()
         return {**metrics, **compute_further_metrics(head, read, predictions, further)}, text
 
-    def _run_network(self, features: Any) -> tuple[Kept, np.ndarray | None]:
+    def _run_network(self, features: Any) -> tuple[Any, Any]:
         """Return what `run_network` returns, computed without dropout; the model's training mode is restored."""
         was_training = self.model.training
         self.model.eval()
@@ -102,8 +94,7 @@ def open_network(
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
     """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
 
-    Only weights whose names begin with one of `optional` may be missing. Returns the network, its tokenizer and the
-    names of the missing weights.
+    Returns the network, its tokenizer and the names of missing weights, which begin with one of `optional`.
     """
     model, missing = load_network(model_class, find_checkpoint(where), where, optional)
     tokenizer = tokenizer or load_tokenizer(where)

@@ -89,8 +89,7 @@ def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuni
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
     """Return the run in the output folder, after `args` got their defaults (learning rate, epochs, precision, metric).
 
-    The data, the line `about` the model's weights and the defaults are logged before a training. Without training,
-    the task takes its decisions, such as a threshold, from the checkpoint.
+    The line `about` the model's weights is logged before a training; without one, thresholds are the checkpoint's.
     """
     task_args = task.task_args
     resolve_precision(args, model.config.hidden_size, recorded_precision(args))
@@ -200,8 +199,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
 
 def write_input_length(folder: Path, length: int) -> None:
     """Write the length of inputs to where text-embeddings-inference reads it."""
-    options = {"max_seq_length": length, "do_lower_case": False}  # the tokenizer does so where it is needed
-    write_durably(folder / _INPUT_LENGTH, json.dumps(options) + "\n")
+    write_durably(folder / _INPUT_LENGTH, json.dumps({"max_seq_length": length, "do_lower_case": False}) + "\n")
 
 
 def _further_parts_to_predict(trainer: FineTuner) -> list[str]:
@@ -228,14 +226,13 @@ def selected_step_line(trainer: FineTuner) -> str:
 def better_baseline_lines(metric: str, value: float | None, baselines: dict[str, float]) -> list[str]:
     """Return a sentence if a linear baseline is better than the model, whose metric is `value`; else none."""
     sign = -1 if metric.endswith(LOWER_IS_BETTER) else 1  # the larger of two signed values is the better one
-    names = {kind: f"baseline_{kind}_{metric}" for kind in ("words", "characters")}
-    signed = {kind: sign * baselines[name] for kind, name in names.items() if name in baselines}
-    best = max(signed, key=lambda kind: (signed[kind], kind), default=None)
-    if value is None or best is None or signed[best] <= sign * value:
+    names = {f"baseline_{kind}_{metric}": kind for kind in ("words", "characters")}
+    signed_values = [(sign * baselines[name], kind) for name, kind in names.items() if name in baselines]
+    if value is None or not signed_values or max(signed_values)[0] <= sign * value:
         return []
+    best, kind = max(signed_values)
     linear = "ridge regression" if f"baseline_mean_{metric}" in baselines else "linear SVM"
-    better = baselines[names[best]]
-    return [f"A {linear} on {best} is better on the same rows: {metric} {better:.3f}, this model {value:.3f}"]
+    return [f"A {linear} on {kind} is better on the same rows: {metric} {sign * best:.3f}, this model {value:.3f}"]
 
 
 def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:

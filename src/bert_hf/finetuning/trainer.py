@@ -12,15 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import (
-    BertConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.trainer_utils import EvalLoopOutput
+from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput, set_seed
 
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.console import logger
@@ -349,10 +342,8 @@ class FineTuner(ResumableTrainer):
         would end in a second value for its last step, perhaps of other weights. Without a network no weights change.
         """
         logged = any("eval_loss" in log and log["step"] == self.state.global_step for log in self.state.log_history)
-        if logged or self.args.load_best_model_at_end:
-            self.validation_metrics = self.predict_part("validation", "eval")  # logs nothing
-        else:
-            self.validation_metrics = self.evaluate()
+        keeps_log = logged or self.args.load_best_model_at_end
+        self.validation_metrics = self.predict_part("validation", "eval") if keeps_log else self.evaluate()
 
         if decisions := self.task.decide(self.kept["validation"], network):
             logger.info("\n".join(decisions))

@@ -148,9 +148,7 @@ class ClassificationTask(Task):
             what = "needs --task and no --train_file"
             raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
         hub_id = TASKS[task_args.task].hub_id if task_args.task and not task_args.train_file else None
-        return (
-            task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
-        )  # at most one is set
+        return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
         return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._few_negatives]))
