@@ -21,7 +21,7 @@ from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.heads.head import rows_of_files
 from bert_hf.finetuning.metrics.classification import metric_title
-from bert_hf.finetuning.predict import check_files, load, read_inputs
+from bert_hf.finetuning.predict import check_files, load_by_options, read_inputs
 
 
 @one_line_errors
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     (evaluation_args,) = options
 
     # 1. Model and tokenizer: the head decides what is measured
-    predictor = load(evaluation_args)
+    predictor = load_by_options(evaluation_args)
 
     # 2. Rows → predictions → metrics
     further = predictor.head.load_metrics(evaluation_args.metric_name or [])

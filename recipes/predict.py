@@ -15,7 +15,7 @@ from bert_hf.config.checkpoint_arguments import PredictionArguments
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.predict import check_prediction, load, read_inputs, write_predictions
+from bert_hf.finetuning.predict import check_prediction, load_by_options, read_inputs, write_predictions
 
 
 @one_line_errors
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     (prediction_args,) = options
 
     # 1. Model and tokenizer: the head decides what is predicted
-    predictor = load(prediction_args)
+    predictor = load_by_options(prediction_args)
 
     # 2. Rows → predictions → file, in windows
     rows = write_predictions(predictor, prediction_args)

@@ -18,13 +18,13 @@ from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.rows.splits import make_folds, read_rows_to_split, read_to_split, write_folds
+from bert_hf.finetuning.rows.splits import make_folds, read_inputs, read_rows_to_split, write_folds
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     required = ("train_file", "output_dir")
-    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_to_split, required=required)
+    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_inputs, required=required)
     if options is None:  # --check
         return 0
     split_args, output_args = options

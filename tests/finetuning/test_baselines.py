@@ -74,13 +74,13 @@ def test_the_svm_is_that_of_scikit_learn(classes):
         vectors = vectorizer.fit_transform(train.texts)
         chosen = fitted.models[kind][1].C
         model = LinearSVC(C=chosen, class_weight="balanced", random_state=0).fit(vectors, train.labels)
-        guesses = [f"name{number}" for number in fitted.predict(test)[kind].argmax(axis=1)]
+        guesses = [f"name{number}" for number in fitted.scores(test)[kind].argmax(axis=1)]
         assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
 
 
 def test_a_class_without_training_rows_is_never_predicted():
     train = made_rows(60)
-    scores = Baselines(train, made_head("name0", "unseen", "name1")).predict(train)
+    scores = Baselines(train, made_head("name0", "unseen", "name1")).scores(train)
     assert set(scores["words"].argmax(axis=1)) == {0, 2}
     assert set(scores["majority"].argmax(axis=1)) <= {0, 2}
 
@@ -109,4 +109,4 @@ def test_regression_sees_the_overlap_of_a_pair():
     vectorizer, model = fitted.models["words"]
     of_train, of_test = (text_features(vectorizer, rows).toarray() for rows in (train, test))
     exact = Ridge(alpha=model.alpha).fit(of_train, np.array(train.labels, float))
-    assert np.allclose(fitted.predict(test)["words"][:, 0], exact.predict(of_test), atol=0.02)
+    assert np.allclose(fitted.scores(test)["words"][:, 0], exact.predict(of_test), atol=0.02)

@@ -137,9 +137,9 @@ def test_errors_of_numbers_are_better_when_they_are_lower(tmp_path):
         assert FineTuner(trainer.model, args, task=trainer.task).args.greater_is_better is False
 
     baselines = {"baseline_mean_rmse": 5.0, "baseline_words_rmse": 3.0, "baseline_characters_rmse": 4.0}
-    [line] = run.better_baselines("rmse", 3.5, baselines)
+    [line] = run.better_baseline_lines("rmse", 3.5, baselines)
     assert line == "A ridge regression on words is better on the same rows: rmse 3.000, this model 3.500"
-    assert run.better_baselines("rmse", 2.5, baselines) == []
+    assert run.better_baseline_lines("rmse", 2.5, baselines) == []
 
 
 @pytest.mark.parametrize(("width", "rate", "epochs"), [(128, 1e-3, 4), (256, 3e-4, 4), (512, 1e-4, 4), (768, 5e-5, 3)])

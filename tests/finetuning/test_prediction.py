@@ -24,10 +24,10 @@ from bert_hf.finetuning import predict as prediction
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.predict import (
     check_prediction,
-    load,
+    load_by_options,
     load_predictor,
     predict,
-    predicted_rows,
+    predicted_windows,
     rows_of_texts,
     write_predictions,
 )
@@ -39,7 +39,7 @@ TEXTS = [" ".join(f"w{RNG.integers(60)}" for _ in range(RNG.integers(1, 40))) fo
 def write(folder, files, output, **options):
     args = PredictionArguments(str(folder), [str(file) for file in files], output=str(output), **options)
     list(check_prediction(args))
-    return write_predictions(load(args), args)
+    return write_predictions(load_by_options(args), args)
 
 
 def as_csv(path, rows):
@@ -319,7 +319,7 @@ def test_rows_are_read_window_by_window(tmp_path, monkeypatch, context):
             ahead = max(ahead, number - written)
             yield Row({"tokens": ["w1", "w2"]}, "rows.jsonl", number)
 
-    for window in itertools.islice(predicted_rows(predictor, endless()), 20):
+    for window in itertools.islice(predicted_windows(predictor, endless()), 20):
         written += len(window)
     assert written == 160
     assert ahead <= 2 * 8  # a window, and the one after it

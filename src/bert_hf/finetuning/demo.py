@@ -16,7 +16,7 @@ from bert_hf.training.run import EXAMPLES, identity_in
 
 
 def check_demo(demo_args: DemoArguments) -> Iterator[str]:
-    """Check that Gradio is installed."""
+    """Check that Gradio is installed; yield a line for `--check`."""
     check_installed("demo", "gradio")
     yield "gradio: installed"
 
@@ -26,8 +26,9 @@ def make_demo(where: str | Path) -> Any:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
-    trained = (identity_in(Path(where)) or {}).get("examples", {})  # a pre-training's: its tokenizer may read more
-    lengths = [trained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
+    # A pre-training's identity has the lengths that it trained; a fine-tuned model's configuration has its own (None)
+    pretrained = (identity_in(Path(where)) or {}).get("examples", {})
+    lengths = [pretrained.get(name) or 0 for name in ("max_seq_length", "long_seq_length")]
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.text_columns, predictor.head.length
     name, example_rows = Path(where).name, Path(where, EXAMPLES)
@@ -53,15 +54,15 @@ def make_demo(where: str | Path) -> Any:
 
 
 def predict_and_draw(predictor: Predictor, *texts: str) -> tuple[str, str]:
-    """Return the prediction for texts as a picture (or an error's text) and as JSON; nothing for empty texts."""
-    head = predictor.head
-    by_column = dict(zip(head.text_columns, texts, strict=True))
-    row = {name: text.splitlines() if name == "choices" else text for name, text in by_column.items()}
+    """Return the prediction as HTML (or the text of an error) and as JSON; ("", "") if all texts are blank."""
     if not any(map(str.strip, texts)):
         return "", ""
+    head = predictor.head
+    text_of_column = dict(zip(head.text_columns, texts, strict=True))
+    values = {name: text.splitlines() if name == "choices" else text for name, text in text_of_column.items()}
     try:
-        read, predictions = predictor.predictions([Row(row, "the row")])
+        rows, predictions = predictor.rows_and_predictions([Row(values, "the row")])
     except InputError as error:  # such as one choice only
         return error.what, ""
-    [added] = head.added_columns(read, predictions)
-    return head.picture(by_column, read, predictions), json.dumps(rounded(added), ensure_ascii=False)
+    [added] = head.added_columns(rows, predictions)
+    return head.picture(text_of_column, rows, predictions), json.dumps(rounded(added), ensure_ascii=False)

@@ -24,7 +24,7 @@ _TOLERANCE = 1e-5  # times max(1, max|logit|)
 
 
 def check_export(export_args: ExportArguments) -> Iterator[str]:
-    """Check the installed packages and the output folder."""
+    """Check the installed packages and the output folder; yield a line for `--check`."""
     check_installed("onnx", "onnx", "onnxscript", "onnxruntime")
     yield check_writable(str(export_args.output_dir))
 
@@ -35,23 +35,23 @@ def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
     The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
     `length` tokens. Returns the largest difference of a logit; one of more than 1e-5 · max(1, max|logit|) is an error.
     """
-    if type(model).__name__ == "BiLstmTagger":
+    if type(model).__name__ == "BiLstmTagger":  # its inputs are hidden states, no tokens
         problem = "a tagger on frozen features cannot be exported"
         raise InputError(problem, where=model.name_or_path, remedy="give a fine-tuned BERT")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        place = Path(temporary)
-        _write_onnx(model, place / ONNX, length)
-        difference, largest = largest_difference(model, place / ONNX, length)
-        if difference > _TOLERANCE * max(1, largest):
+        unchecked = Path(temporary)
+        _write_onnx(model, unchecked / ONNX, length)
+        difference, largest_logit = largest_difference(model, unchecked / ONNX, length)
+        if difference > _TOLERANCE * max(1, largest_logit):
             problem = f"the exported logits differ by {difference:.1e}"
             raise InputError(problem, remedy="install the versions of constraints.txt")
 
-        model.config.save_pretrained(place)
-        save_tokenizer(tokenizer, place)
-        write_input_length(place, length)
+        model.config.save_pretrained(unchecked)
+        save_tokenizer(tokenizer, unchecked)
+        write_input_length(unchecked, length)
         folder.mkdir(exist_ok=True)
-        for file in place.iterdir():
+        for file in unchecked.iterdir():
             shutil.move(file, folder / file.name)
     return difference
 
@@ -62,7 +62,7 @@ def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
     sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
     if inputs["input_ids"].dim() == 3:
         sizes[1] = torch.export.Dim("choices")
-    sizes[len(sizes)] = torch.export.Dim("length", max=length)
+    sizes[len(sizes)] = torch.export.Dim("length", max=length)  # of the last axis
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
     with warnings.catch_warnings(action="ignore"), torch.inference_mode():
         program = torch.onnx.export(
@@ -107,10 +107,11 @@ def open_onnx(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    inputs, outputs = ([each.name for each in side] for side in (session.get_inputs(), session.get_outputs()))
+    input_names = [each.name for each in session.get_inputs()]
+    output_names = [each.name for each in session.get_outputs()]
 
     def forward(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        computed = session.run(outputs, {name: batch[name].numpy(force=True) for name in inputs})
-        return dict(zip(outputs, map(torch.from_numpy, computed), strict=True))
+        outputs = session.run(output_names, {name: batch[name].numpy(force=True) for name in input_names})
+        return dict(zip(output_names, map(torch.from_numpy, outputs), strict=True))
 
     return forward

@@ -40,17 +40,17 @@ class Predictor:
     head: Head
 
     def __post_init__(self):
-        self.head.attach(self.model)
+        self.head.attach(self.model)  # some heads compute their features with it
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """Return the new columns of each row."""
-        return self.head.added_columns(*self.predictions(rows)) if rows else []
+        """Return the new columns of each row, such as `label` and `score`."""
+        return self.head.added_columns(*self.rows_and_predictions(rows)) if rows else []
 
-    def predictions(self, rows: Sequence[Row]) -> tuple[Any, Any]:
+    def rows_and_predictions(self, rows: Sequence[Row]) -> tuple[Any, Any]:
         """Return the rows, as the head reads them, and their predictions (see `Head.decode`)."""
         read = self.head.read(rows, "ignored")  # without labels
         encoded = self.head.encode(read)
-        kept, _ = self._run(encoded.features)
+        kept, _ = self._run_network(encoded.features)
         return read, self.head.decode(read, encoded, kept)
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
@@ -59,20 +59,20 @@ class Predictor:
         read = head.read(rows)
         head.check({"test": read})
         encoded = head.encode(read)
-        kept, losses = self._run(encoded.features)
-        assert losses is not None
+        kept, losses = self._run_network(encoded.features)
+        assert losses is not None  # the rows have labels
         predictions = head.decode(read, encoded, kept)
         metrics = compute_metrics(head, read, predictions, losses)
         text = f"{head.describe_rows(read)}\n{head.table(read, predictions)}".strip()
         return {**metrics, **compute_further_metrics(head, read, predictions, further)}, text
 
-    def _run(self, features: Any) -> tuple:
-        """Run the network without dropout, see `run_network`; one that is in training remains so."""
-        training = self.model.training
+    def _run_network(self, features: Any) -> tuple[Any, Any]:
+        """Return what `run_network` returns, computed without dropout; the model's training mode is restored."""
+        was_training = self.model.training
         self.model.eval()
-        result = run_network(self.head, self.model, features, self.model.device)
-        self.model.train(training)
-        return result
+        kept, losses = run_network(self.head, self.model, features, self.model.device)
+        self.model.train(was_training)
+        return kept, losses
 
 
 # ---- loading
@@ -85,18 +85,18 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
     """
     config = read_safe_json(find_checkpoint(where, weights=False) / "config.json")
     head_class = head_of(config, where)
-    model, tokenizer, _ = open_network(where, head_class.auto_class, heads=(), tokenizer=tokenizer)
+    model, tokenizer, _ = open_network(where, head_class.auto_class, (), tokenizer)
     return Predictor(model, head_class(tokenizer, options, model.config))
 
 
 def open_network(
-    where: str | Path, model_class: type, heads: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
+    where: str | Path, model_class: type, optional: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
     """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
 
-    Returns the network, its tokenizer and the names of missing weights; all of these begin with one of `heads`.
+    Returns the network, its tokenizer and the names of missing weights, which begin with one of `optional`.
     """
-    model, missing = load_network(model_class, find_checkpoint(where), where, heads)
+    model, missing = load_network(model_class, find_checkpoint(where), where, optional)
     tokenizer = tokenizer or load_tokenizer(where)
     check_tokenizer(tokenizer, model.config.vocab_size)
 
@@ -143,7 +143,7 @@ def predict(
 
 
 def rows_of_texts(texts: Iterable[Any]) -> tuple[list[Row], dict[str, str]]:
-    """Return texts of any form that `predict` takes as rows, and the options that name the columns of these."""
+    """Return as rows the texts of any form that `predict` takes, and the options that name the columns of the rows."""
     if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):  # one text, a DatasetDict, a pandas table
         raise InputError(f"{type(texts).__name__} is not a list of texts", where="texts", remedy="pass a list")
     texts = list(texts)
@@ -152,11 +152,11 @@ def rows_of_texts(texts: Iterable[Any]) -> tuple[list[Row], dict[str, str]]:
         columns = {"text_column": "text"}
     elif texts and isinstance(texts[0], tuple):
         columns = {"text_column": "text", "text_pair_column": "text_pair"}
-    return [Row(_values(text), "texts", number) for number, text in enumerate(texts, 1)], columns
+    return [Row(_columns_of(text), "texts", number) for number, text in enumerate(texts, 1)], columns
 
 
-def _values(text: Any) -> dict[str, Any]:
-    """Return the columns of a row for one of the `texts` of `predict`."""
+def _columns_of(text: Any) -> dict[str, Any]:
+    """Return one of the `texts` of `predict` as values by column: `{"text": …}` for a string."""
     if isinstance(text, dict):
         return text
     if isinstance(text, tuple):
@@ -168,12 +168,12 @@ def _values(text: Any) -> dict[str, Any]:
 
 
 def check_files(args: PredictorArguments) -> Iterator[str]:
-    """Check that the files exist."""
+    """Check that the files exist; yield a line for `--check`."""
     yield f"files: {shorten_list(expand_paths(args.test_file or [], folders=True))}"
 
 
-def load(args: PredictorArguments) -> Predictor:
-    """Load the model, with the options that replace what its training recorded."""
+def load_by_options(args: PredictorArguments) -> Predictor:
+    """Load the model that a command names, with the options that replace those of its training."""
     names = ("text_column", "text_pair_column", "label_column", "class_names", "long_texts", "separator", "bf16")
     return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
 
@@ -191,19 +191,19 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
 
 def read_inputs(args: PredictorArguments) -> Iterator[str]:
     """Load the model and read all rows, as the command does at its start; for `--check`."""
-    predictor = load(args)
+    predictor = load_by_options(args)
     yield f"model: {type(predictor.model).__name__}, inputs of at most {predictor.head.length:,} tokens"
     rows = rows_of_files(predictor.head, args.test_file or [], args.encoding)
     yield f"rows: {sum(1 for _ in rows):,}"
 
 
-def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
-    """Yield windows of rows with their predictions, all columns of the rows first."""
+def predicted_windows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[dict[str, Any]]]:
+    """Yield lists of rows: all columns of each, then its predictions; at the end, log how many rows have no text."""
     # Sentences of the same document around a window are read, too: `length` at most, of one token or more each
     context = predictor.head.length if predictor.head.option("document_context") else 0
-    for rows_with_context, place in _with_context(_windows(rows), context):
-        window = rows_with_context[place]
-        added = predictor(rows_with_context)[place]
+    for rows_with_context, in_window in _with_context(_windows(rows), context):
+        window = rows_with_context[in_window]
+        added = predictor(rows_with_context)[in_window]
         names = _output_names(set().union(*added), window)
         yield [
             row.values | {names[name]: rounded(value) for name, value in columns.items()}
@@ -214,7 +214,7 @@ def predicted_rows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[list[d
 
 
 def _output_names(added: set[str], rows: list[Row]) -> dict[str, str]:
-    """Return the name in the output of each added column: another one where the rows have a `label` or `labels`."""
+    """Return the output name of each added column (see `_RENAMED`), checked not to be a column of the rows."""
     columns = {name for row in rows for name in row.values}
     names = {name: _RENAMED.get(name, name) if name in columns else name for name in added}
     if taken := columns & set(names.values()):
@@ -232,20 +232,21 @@ def rounded(value: Any) -> Any:
 
 
 def _windows(rows: Iterable) -> Iterator[list]:
+    """Yield the rows in lists of `WINDOW`, the last of which may be shorter."""
     iterator = iter(rows)
     while window := list(itertools.islice(iterator, WINDOW)):
         yield window
 
 
 def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list, slice]]:
-    """Yield each window with up to `context` rows before and after it, and its place among them."""
+    """Yield each window with up to `context` rows before and after it, and the slice of them that is the window."""
     before: list = []
-    for window, following in itertools.pairwise(itertools.chain(windows, [[]])):
+    for window, following in itertools.pairwise(itertools.chain(windows, [[]])):  # nothing follows the last one
         yield [*before, *window, *following[:context]], slice(len(before), len(before) + len(window))
         before = window[max(0, len(window) - context) :]
 
 
-def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
+def _write_json_lines(path: Path, windows: Iterator[list[dict]]) -> int:
     """Write the rows of all windows as JSON lines; return their number."""
     count = 0
     with open(path, "w", encoding="utf-8") as file:
@@ -256,18 +257,18 @@ def _write_lines(path: Path, windows: Iterator[list[dict]]) -> int:
 
 
 def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write a CSV table, like `_write_lines`; by way of JSON lines, because any row may have a column of its own."""
-    lines = path.with_suffix(".lines")
-    count = _write_lines(lines, windows)
-    names = dict.fromkeys(name for row in _read_lines(lines) for name in row)
+    """Write the rows of all windows as a CSV table; return their number."""
+    lines = path.with_suffix(".lines")  # JSON lines, first: the header has the columns of all rows, which may differ
+    count = _write_json_lines(lines, windows)
+    names = dict.fromkeys(name for row in _read_json_lines(lines) for name in row)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in _read_lines(lines))
+        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in _read_json_lines(lines))
     return count
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     with open(path, encoding="utf-8") as file:
         yield from map(json.loads, file)
 
@@ -276,7 +277,7 @@ def _csv_cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {".jsonl": _write_lines, ".csv": _write_csv}
+_WRITERS: dict[str, Callable[[Path, Iterator[list[dict]]], int]] = {".jsonl": _write_json_lines, ".csv": _write_csv}
 
 
 def write_predictions(predictor: Predictor, prediction_args: PredictionArguments) -> int:
@@ -287,7 +288,7 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
     rows = rows_of_files(predictor.head, files, encoding, class_names=False)  # the columns stay as they are
     rows = progress(rows, "predicting", "rows")
     try:
-        count = _WRITERS[output.suffix](temporary, predicted_rows(predictor, rows))
+        count = _WRITERS[output.suffix](temporary, predicted_windows(predictor, rows))
         flush_to_disk(temporary)
         os.replace(temporary, output)
     finally:

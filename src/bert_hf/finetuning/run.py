@@ -52,13 +52,13 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 
 
 def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple | None:
-    """Parse and check the options of a recipe: (task and model, run); None after `--check`."""
+    """Return the parsed and checked options of a recipe, (task_args, args); None after `--check`."""
     check, dry_run = functools.partial(check_finetuning, task_class), functools.partial(read_inputs, task_class)
     return parse((task_class.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
 
 def check_finetuning(task_class: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """Check the options before anything is read, and yield lines on them; without training, find the checkpoint."""
+    """Check the options, yielding lines for `--check`; without training, set the checkpoint and take its options."""
     if not args.do_train:
         checkpoint = evaluated_checkpoint(args, task_args.model_name_or_path)
         task_args.model_name_or_path = checkpoint
@@ -66,8 +66,8 @@ def check_finetuning(task_class: type[Task], task_args: TaskArguments, args: Fin
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     metrics = (*task_class.make_head(task_args, None).metric_names(), "loss")
-    further = getattr(task_args, "metric_name", None)  # what these measure is not known before they are loaded
-    yield from check_run(args, () if further else metrics)
+    has_further = getattr(task_args, "metric_name", None)  # whose metrics are not known before they are loaded
+    yield from check_run(args, () if has_further else metrics)
 
     # No test row is trained on, nor chooses the weights
     for option in ("train_file", "validation_file"):
@@ -87,9 +87,9 @@ def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuni
 
 
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
-    """Resolve defaults (learning rate, epochs, precision, model selection metric) and inspect the output folder.
+    """Return the run in the output folder, after `args` got their defaults (learning rate, epochs, precision, metric).
 
-    The line `about` the model's weights is logged before the training.
+    The line `about` the model's weights is logged before a training; without one, thresholds are the checkpoint's.
     """
     task_args = task.task_args
     resolve_precision(args, model.config.hidden_size, recorded_precision(args))
@@ -158,10 +158,10 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.validation_metrics, "test": {}}
-    for name in _other_parts(trainer):
+    for name in _further_parts_to_predict(trainer):
         group = "test" if name.startswith("test") else "eval"
         metrics[group] |= trainer.predict_part(name, name.replace("validation", "eval"))
-    part = "test" if "test_loss" in metrics["test"] else "validation"  # of the report
+    part = "test" if "test_loss" in metrics["test"] else "validation"  # the one that is reported
 
     baselines: dict[str, float] = {}
     if args.process_index == 0:
@@ -176,7 +176,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
             if args.do_predict:
                 baselines = task.baseline_metrics()
                 metric = selection_metric(args).removeprefix("eval_")
-                task.findings += better_baselines(metric, metrics["test"].get(f"test_{metric}"), baselines)
+                task.findings += better_baseline_lines(metric, metrics["test"].get(f"test_{metric}"), baselines)
 
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
@@ -202,8 +202,8 @@ def write_input_length(folder: Path, length: int) -> None:
     write_durably(folder / _INPUT_LENGTH, json.dumps({"max_seq_length": length, "do_lower_case": False}) + "\n")
 
 
-def _other_parts(trainer: FineTuner) -> list[str]:
-    """Return the parts but `train` and `validation` that are predicted: with labels, or where they are written."""
+def _further_parts_to_predict(trainer: FineTuner) -> list[str]:
+    """Return the parts to predict beside `train` and `validation`: labelled ones, or all with --write_predictions."""
     task, args = trainer.task, trainer.args
     parts = [part for part in task.parts if part not in ("train", "validation")]
     if not args.do_predict:
@@ -223,20 +223,20 @@ def selected_step_line(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def better_baselines(name: str, value: float | None, baselines: dict[str, float]) -> list[str]:
-    """Return a sentence if a linear model has a better metric than the model on the same rows, else none."""
-    sign = -1 if name.endswith(LOWER_IS_BETTER) else 1
-    kinds = {f"baseline_{kind}_{name}": kind for kind in ("words", "characters")}
-    scores = [(sign * baselines[key], kind) for key, kind in kinds.items() if key in baselines]
-    if value is None or not scores or max(scores)[0] <= sign * value:
+def better_baseline_lines(metric: str, value: float | None, baselines: dict[str, float]) -> list[str]:
+    """Return a sentence if a linear baseline is better than the model, whose metric is `value`; else none."""
+    sign = -1 if metric.endswith(LOWER_IS_BETTER) else 1  # the larger of two signed values is the better one
+    names = {f"baseline_{kind}_{metric}": kind for kind in ("words", "characters")}
+    signed_values = [(sign * baselines[name], kind) for name, kind in names.items() if name in baselines]
+    if value is None or not signed_values or max(signed_values)[0] <= sign * value:
         return []
-    score, kind = max(scores)
-    linear = "ridge regression" if f"baseline_mean_{name}" in baselines else "linear SVM"
-    return [f"A {linear} on {kind} is better on the same rows: {name} {sign * score:.3f}, this model {value:.3f}"]
+    best, kind = max(signed_values)
+    linear = "ridge regression" if f"baseline_mean_{metric}" in baselines else "linear SVM"
+    return [f"A {linear} on {kind} is better on the same rows: {metric} {sign * best:.3f}, this model {value:.3f}"]
 
 
 def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
-    """Return the model card, without its metrics. It quotes none of the user's rows."""
+    """Return the model card, without its metrics (of test rows if `tested`). It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     return Card(
         pipeline_tag=task.head.pipeline_tag,
@@ -248,7 +248,7 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
         model_license=task_args.model_license,
         language=task_args.language,
         base_model=None if task_args.from_scratch else hub_id(str(task_args.model_name_or_path)),
-        held_out=_held_out(task_args, args, tested),
+        held_out=_describe_held_out(task_args, args, tested),
         stock=task.head.stock,
         usage=task.usage,
         limits=task.limits(),
@@ -256,8 +256,8 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
     )
 
 
-def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
-    """Describe the data of the metrics: the test rows, or the validation rows if there are no test metrics."""
+def _describe_held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
+    """Return a phrase on the rows of the card's metrics: the test rows if `tested`, else the validation rows."""
     if tested:
         return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 

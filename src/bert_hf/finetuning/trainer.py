@@ -12,15 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import (
-    BertConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.trainer_utils import EvalLoopOutput
+from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput, set_seed
 
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
 from bert_hf.console import logger
@@ -55,7 +48,7 @@ def selection_metric(args: TrainingArguments) -> str:
 
 
 def check_further_metrics(task: Task, network: nn.Module, args: TrainingArguments) -> None:
-    """Compute the metrics of `--metric_name` on a few rows: an error in them must not end a training after hours."""
+    """Check, on a few rows and before hours of training, that --metric_name works and gives the selection metric."""
     if not task.further:
         return
     head, train = task.head, task.parts["train"]
@@ -70,7 +63,7 @@ def check_further_metrics(task: Task, network: nn.Module, args: TrainingArgument
 
 
 def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
-    """Set learning rate, epochs, evaluations and the metric of the best weights where they are not given.
+    """Set in `args` learning rate, epochs, evaluations and the metric of the best weights where they are not given.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
@@ -111,8 +104,8 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
             replaced = _reinitialize_head(model, new) if task.new_head else []
             task.new_layers = sorted([*new, *replaced])
             about = f"newly initialized: {', '.join(task.new_layers)}"
-            if replaced or (task.new_head and head.suits(config.to_dict())):  # why the checkpoint's are not used
-                about += f"; {task.new_head}"
+            if replaced or (task.new_head and head.suits(config.to_dict())):
+                about += f"; {task.new_head}"  # why the layers that the checkpoint has are not used
             elif not new:
                 about = task.describe_head()
 
@@ -121,14 +114,13 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
 
 
 def _reinitialize_head(model: PreTrainedModel, new: list[str]) -> list[str]:
-    """Initialize the layers outside the encoder that are not `new`; return the names of their weights."""
+    """Initialize again the weights of the head that the checkpoint has (not `new`); return their names."""
     if model.base_model is model:  # the encoder, without a head
         return []
-    body = f"{model.base_model_prefix}."
-    names = [name for name, _ in model.named_parameters() if not name.startswith(body) and name not in new]
+    encoder = f"{model.base_model_prefix}."
+    names = [name for name, _ in model.named_parameters() if not name.startswith(encoder) and name not in new]
     with torch.no_grad():
-        for name in names:
-            weight = model.get_parameter(name)
+        for weight in map(model.get_parameter, names):
             weight.zero_() if weight.ndim == 1 else weight.normal_(0, model.config.initializer_range)
     return names
 
@@ -193,7 +185,7 @@ class FineTuner(ResumableTrainer):
         if isinstance(args, FineTuningArguments):
             resolve_defaults(args, self.task, getattr(getattr(model, "config", None), "hidden_size", None))
         elif selection_metric(args).endswith(LOWER_IS_BETTER):
-            args.greater_is_better = False  # which the stock class only knows of losses
+            args.greater_is_better = False  # the stock class takes only losses as lower is better
         args.remove_unused_columns = False  # the head may need columns that the network does not take
         args.batch_eval_metrics, args.eval_do_concat_batches = False, True  # metrics are of all rows
         tokenizer = copy.copy(processing_class or task.tokenizer)
@@ -213,19 +205,19 @@ class FineTuner(ResumableTrainer):
         self._record_options()
 
     def _record_options(self) -> None:
-        """Write class names, thresholds and options of the features into the configuration of the network."""
+        """Write classes, thresholds and options into the network's configuration; raise if its outputs are others."""
         config: Any = getattr(self.network, "config", None)  # a network of one's own may have none
         if config is None:
             return
         options = self.head.config_options()
-        outputs = len(options.get("id2label", config.id2label))
-        if outputs != config.num_labels:
-            what = f"the network has {config.num_labels} outputs, the rows {outputs} classes"
+        classes = len(options.get("id2label", config.id2label))
+        if classes != config.num_labels:
+            what = f"the network has {config.num_labels} outputs, the rows {classes} classes"
             raise InputError(what, where="FineTuner", remedy="pass the checkpoint's name, or num_labels to the model")
         config.update({**options, **self.head.record()})
 
     def on_device(self, batch: dict) -> dict[str, Any]:
-        """Return a batch on the device, with the places of its real tokens if the encoder is unpadded."""
+        """Return a batch on the device, with the positions of its real tokens if the encoder is unpadded."""
         return super().on_device(with_layout(self.network, batch))
 
     # ---- loss
@@ -235,13 +227,13 @@ class FineTuner(ResumableTrainer):
         return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
     def count_items(self, batches: list[dict]) -> Tensor:
-        """Return the labels of the optimizer step with their weights, over all micro-batches and ranks."""
+        """Return () the number of labels in an optimizer step, each times its weight, over all batches and ranks."""
         labels = [batch["labels"] for batch in batches]
         counts = [(count_labels(each) * self.head.label_weights(each)).sum() for each in labels]
         return self.sum_over_ranks(self.to_device(torch.stack(counts).sum()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
-        """Return the share of this micro-batch in the loss of the step, times the ranks that average gradients."""
+        """Return the share of this micro-batch in the step's loss, times the ranks, which average the gradients."""
         if num_items_in_batch is None:
             num_items_in_batch = self.count_items([inputs])
         outputs = self.head.forward(model, inputs)
@@ -256,16 +248,16 @@ class FineTuner(ResumableTrainer):
         """Return the features of a part, longest first; the same object each time, by which they are recognised."""
         if part not in self._parts:
             features = self.task.encoded(part).features
-            numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
-            self._parts[part] = _SortedPart(features.select(numbers), numbers)
+            indices = np.argsort(-np.asarray(features["length"]), kind="stable")
+            self._parts[part] = _SortedPart(features.select(indices), indices)
         return self._parts[part]
 
     def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
-        return SequentialSampler(eval_dataset)  # it is sorted
+        return SequentialSampler(eval_dataset)  # sorted already: --train_sampling_strategy is of the training
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
-        """Return as logits what the head keeps of the outputs and (B, 2) sum and number of each feature's losses."""
+        """Return, in place of logits, what the head keeps of the outputs and, with labels, `losses_and_counts`."""
         inputs = self.on_device(inputs)
         with self.compute_loss_context_manager():
             outputs = self.head.forward(model, inputs)
@@ -278,16 +270,16 @@ class FineTuner(ResumableTrainer):
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
         """Evaluate a part by the task's metrics; note in `kept` what the head kept, in the order of the features."""
-        name = next((name for name, part in self._parts.items() if part.features is dataloader.dataset), None)
-        if name is None:  # rows whose order and labels the task does not know
+        part = next((part for part, each in self._parts.items() if each.features is dataloader.dataset), None)
+        if part is None:  # rows whose order and labels the task does not know
             raise InputError("not rows of the task", where="dataset", remedy="pass rows to `evaluate` or `predict`")
         output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
-        kept, *losses = (self._parts[name].restored(each) for each in output.predictions)
-        self.kept[name] = kept
+        kept, *losses = (self._parts[part].in_task_order(each) for each in output.predictions)
+        self.kept[part] = kept
 
         metrics = {}
         if losses:
-            metrics = self.task.metrics(name, kept, losses[0])
+            metrics = self.task.metrics(part, kept, losses[0])
             self._record_options()  # the validation rows may have decided a threshold
             names = (*self.head.metric_names(), *metrics)  # the task's main metric comes first
             metrics = {name: metrics[name] for name in dict.fromkeys(names) if name in metrics}
@@ -295,7 +287,7 @@ class FineTuner(ResumableTrainer):
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
-        """Return the metrics of the validation rows, of a part's features, or of other rows: the part "rows"."""
+        """Return the metrics of the validation rows, of a part's features, or of other rows, as a new part "rows"."""
         if eval_dataset is None or any(eval_dataset is part.features for part in self._parts.values()):
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self.task.add_part("rows", dataset_rows(eval_dataset))
@@ -316,7 +308,7 @@ class FineTuner(ResumableTrainer):
         return self.predict(self._sorted_part(part).features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
-        """Train, and let the task decide by the validation rows: see `validate`."""
+        """Train as `Trainer.train` does; then decide by the validation rows and set their metrics (`validate`)."""
         self.task.forget_decisions()
         check_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
@@ -337,14 +329,14 @@ class FineTuner(ResumableTrainer):
         return trained
 
     def begin(self, checkpoint: str | None) -> None:
-        """Take the scale of the labels from a checkpoint: its weights may be of other rows than the present ones."""
+        """Begin as the base class does; take the scale of the labels, perhaps of other rows, from the checkpoint."""
         super().begin(checkpoint)
         if checkpoint is not None and (config := Path(checkpoint, "config.json")).is_file():
             self.head.resume(read_safe_json(config).get(TRAINED_ON) or {})
             self._record_options()
 
     def validate(self, network: nn.Module | None) -> None:
-        """Set `validation_metrics`: of the weights that are kept, with what the task decides by these rows.
+        """Set `validation_metrics` of the weights that are kept, after the task decided by the validation rows.
 
         They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
         would end in a second value for its last step, perhaps of other weights. Without a network no weights change.
@@ -361,7 +353,7 @@ class FineTuner(ResumableTrainer):
 
     def _load_best_model(self) -> None:
         super()._load_best_model()
-        if self.head.threshold is not None:  # that of the last evaluation, not of these weights
+        if self.head.threshold is not None:  # the one of the last weights: an evaluation sets that of the best ones
             self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
@@ -371,20 +363,20 @@ class FineTuner(ResumableTrainer):
         tied = best is not None and metrics.get(selection_metric(self.args)) == best
         losses: dict = {log["step"]: log["eval_loss"] for log in self.state.log_history if "eval_loss" in log}
         if tied and not better and metrics["eval_loss"] < losses.get(self.state.best_global_step, math.inf):
-            better = True
+            better = True  # what the stock method sets then, also here
             self.state.best_global_step = self.state.global_step
             self.control.should_save |= self.args.load_best_model_at_end
         return better
 
 
 class _SortedPart(NamedTuple):
-    """The features of a part, longest first, and the number in `task.encoded` of each."""
+    """The features of a part, longest first, and the index of each in `task.encoded`."""
 
     features: datasets.Dataset
-    numbers: np.ndarray
+    indices: np.ndarray
 
-    def restored(self, values: Any) -> Any:
-        """Return the arrays (or tuples of them) with one entry per feature, in the order of `task.encoded`."""
+    def in_task_order(self, values: Any) -> Any:
+        """Return arrays, or tuples of them, with one entry per feature, reordered as in `task.encoded`."""
         if isinstance(values, tuple | list):
-            return tuple(map(self.restored, values))
-        return values[np.argsort(self.numbers)]
+            return tuple(map(self.in_task_order, values))
+        return values[np.argsort(self.indices)]

@@ -55,7 +55,7 @@ def cut_texts(
 
 
 def tfidf(kind: str) -> TfidfVectorizer:
-    """Return the vectorizer of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
+    """Return a new vectorizer of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
     return TfidfVectorizer(sublinear_tf=True, **_TFIDF_OPTIONS[kind])
 
 
@@ -91,7 +91,7 @@ class Baselines:
         for kind in _TFIDF_OPTIONS:
             vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
             features = text_features(vectorizer, train)
-            model = self._new_model(self._best_c(features))
+            model = self._new_model(self._choose_c(features))
             self.models[kind] = vectorizer, model.fit(features, self.targets)
 
     def metrics(self, rows: LabelledTexts, thresholds: Mapping[str, Any] | None = None) -> dict[str, float]:
@@ -100,7 +100,7 @@ class Baselines:
         `thresholds` are of each kind of baseline, in the form of `Head.threshold`.
         """
         result = {}
-        for kind, scores in self.predict(rows).items():
+        for kind, scores in self.scores(rows).items():
             head = copy.copy(self.head)  # the model's head keeps its threshold
             head.threshold = (thresholds or {}).get(kind)
             options = head.metric_options(rows, scores)
@@ -108,7 +108,7 @@ class Baselines:
             result |= {f"baseline_{kind}_{name}": float(value) for name, value in metrics.items()}
         return result
 
-    def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
+    def scores(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
         """Return scores by kind of baseline, read as logits of the head: (N, classes), or (N, 1) predicted numbers."""
         if self.head.several_labels:
             shares = self.targets.mean(axis=0)  # of the training rows that have each label
@@ -120,7 +120,7 @@ class Baselines:
             result = {"mean": np.full((len(rows), 1), self.targets.mean())}
 
         for kind, (vectorizer, model) in self.models.items():
-            result[kind] = self._scores(model, text_features(vectorizer, rows))
+            result[kind] = self._linear_scores(model, text_features(vectorizer, rows))
         return result
 
     def _new_model(self, c: float) -> Any:
@@ -130,24 +130,24 @@ class Baselines:
             return OneVsRestClassifier(svm) if self.head.several_labels else svm
         return Ridge(alpha=1 / c, solver="lsqr")
 
-    def _scores(self, model: Any, features: csr_matrix) -> np.ndarray:
-        """Return (N, classes) scores of a fitted model, or (N, 1) numbers of a regression."""
+    def _linear_scores(self, model: Any, features: csr_matrix) -> np.ndarray:
+        """Return (N, classes) scores of a fitted linear model, or (N, 1) numbers of a regression."""
         if not self.labels:
             return model.predict(features)[:, None]
 
         scores = model.decision_function(features)
         if self.head.several_labels:
             return scores.reshape(len(scores), -1)
-        if scores.ndim == 1:  # of two classes
+        if scores.ndim == 1:  # of two classes scikit-learn gives only the score of the second one
             scores = np.stack([-scores, scores], axis=1)
         by_class = np.full((len(scores), len(self.labels)), -np.inf)  # a class may have no training row
         by_class[:, model.classes_] = scores
         return by_class
 
-    def _best_c(self, features: csr_matrix) -> float:
-        """Return the C of the best cross-validated Matthews correlation, micro F1 or squared error.
+    def _choose_c(self, features: csr_matrix) -> float:
+        """Return the C of the best cross-validated metric; `_DEFAULT_C` where there are too few rows to choose by.
 
-        Matthews correlation, because F1 of a frequent positive class is high for the majority already.
+        Of classes: Matthews correlation, because F1 of a frequent positive class is high for the majority already.
         """
         sample = np.sort(np.random.default_rng(0).permutation(len(self.targets))[:_MAX_ROWS])
         targets = self.targets[sample]

@@ -27,15 +27,15 @@ def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mappi
     for name, values in _measures(features, tokenizer).items():
         mean, deviation = typical[name]
         least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)  # both a clear and a large effect
-        if abs(values.mean() - mean) > least + 1e-3:  # more than recorded values are rounded
+        if abs(values.mean() - mean) > least + 1e-3:  # recorded values are rounded
             differences.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
     return f"! the rows differ from the training rows: {', '.join(differences)}" if differences else ""
 
 
 def _measures(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
-    """Return (F,) numbers of tokens, and (F,) shares of [UNK] and of pieces that continue a word, of each feature."""
+    """Return (F,) the length of each feature, and (F,) its share of [UNK] and of pieces that continue a word."""
     is_unknown = np.zeros(id_count(tokenizer), bool)  # by token id
-    for token, number in tokenizer.get_vocab().items():
+    for token, number in tokenizer.get_vocab().items():  # of a word in several pieces only parts are known
         is_unknown[number] = token.startswith("##") or token == tokenizer.unk_token
     shares = [is_unknown[ids].mean() for ids in features["input_ids"]]
     return {"tokens": np.array(features["length"], np.float64), "share of unknown words": np.array(shares)}

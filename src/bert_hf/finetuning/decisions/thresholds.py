@@ -29,26 +29,26 @@ def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
         return 1.0
 
     fold_of_row = np.random.default_rng(0).permutation(len(targets)) % _FOLDS
-    gained = 0.0
+    gain = 0.0  # of the rows that are left out of each fit
     for fold in range(_FOLDS):
         fitted, left_out = fold_of_row != fold, fold_of_row == fold
         temperature = _best_temperature(logits[fitted], targets[fitted])
-        losses = _losses(logits[left_out], targets[left_out])
-        gained += (losses - _losses(logits[left_out] / temperature, targets[left_out])).sum()
-    return _best_temperature(logits, targets) if gained > 0 else 1.0
+        losses = _log_losses(logits[left_out], targets[left_out])
+        gain += (losses - _log_losses(logits[left_out] / temperature, targets[left_out])).sum()
+    return _best_temperature(logits, targets) if gain > 0 else 1.0
 
 
 def _best_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     """Return the temperature of the lowest log loss, searched by its logarithm."""
 
     def mean_loss(exponent: float) -> float:
-        return _losses(logits / np.exp(exponent), targets).mean()
+        return _log_losses(logits / np.exp(exponent), targets).mean()
 
     result: Any = minimize_scalar(mean_loss, bounds=np.log(_TEMPERATURES), method="bounded")
     return float(np.exp(result.x))
 
 
-def _losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def _log_losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return (N,) negative log probability of each target."""
     return -log_softmax(logits, axis=-1)[np.arange(len(targets)), targets]
 
@@ -66,7 +66,7 @@ def check_threshold(task_args: ClassificationArguments, targets: np.ndarray, lab
     option = threshold_option(task_args)
     if option is None:
         return
-    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)  # a regression has no labels
+    classes = len(np.unique(targets)) if len(labels) == 2 else len(labels)  # 0 for a regression, which has no labels
     if classes != 2 and targets.ndim == 1:
         what = f"a threshold separates two classes, the validation rows have {classes or 'numbers'}"
         raise InputError(what, where=f"--{option}", remedy="leave it out, or give rows of two labels")
@@ -119,8 +119,8 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Classif
         hits, false_alarms = recalls * positives, false_rates * np.sum(targets == 0)
         best = int((2 * hits / (hits + false_alarms + positives)).argmax())
 
-    neighbours = np.concatenate([[1.0], thresholds[1:], [0.0]])  # the first threshold is above all scores
-    return float(neighbours[best : best + 2].mean())
+    scores_and_ends = np.concatenate([[1.0], thresholds[1:], [0.0]])  # roc_curve begins with inf, above all scores
+    return float(scores_and_ends[best : best + 2].mean())
 
 
 def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:

@@ -53,7 +53,8 @@ def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
     keys, choices = _keys_and_choices(values, numbers_are_keys=label_column in _KEY_COLUMNS)
     texts = [_first_filled(values, names) for names in (_CONTEXT_COLUMNS, _QUESTION_COLUMNS)]
     are_texts = all(isinstance(text, str) for text in (*texts, *choices))
-    if len(choices) < 2 or not are_texts or not all(map(str.strip, ("".join(texts), *choices))):
+    are_filled = are_texts and all(map(str.strip, ("".join(texts), *choices)))  # context or question, and choices
+    if len(choices) < 2 or not are_filled:
         raise row.error(f"not a context with two or more choices (columns: {', '.join(values)})", _REMEDY)
 
     label = None

@@ -55,8 +55,8 @@ def find_layout(
 
     The user may give the numbers of the columns of `word` and `label`, from 1.
     """
-    head = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
-    lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in head]
+    first_lines = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
+    lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in first_lines]
     if any(line and not line.startswith("#") for line in lines):  # else # is the only word, no comment
         lines = [line for line in lines if not line.startswith("#")]
     filled = list(filter(None, lines))
@@ -74,12 +74,12 @@ def find_layout(
     with_gaps = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
     at_number = next((number for number, column in enumerate(with_gaps) if _is_numbering(column)), -1)
     at_word, at_label = _given_column(word, width, path, "text"), _given_column(label, width, path, "label")
-    free = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
+    others = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
     if at_label is None:
-        has_labels = len(free) > (1 if at_word is None else 0)  # one of the columns holds the words
-        at_label = _label_column(free, width, at_word is None) if has_labels else -1
+        has_labels = len(others) > (1 if at_word is None else 0)  # one of them holds the words, unless they are given
+        at_label = _label_column(others, width, has_words=at_word is None) if has_labels else -1
     if at_word is None:
-        at_word = _word_column({number: column for number, column in free.items() if number != at_label})
+        at_word = _word_column({number: column for number, column in others.items() if number != at_label})
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
     language = re.match(r"[a-z-]+:(?=.)", columns[at_word][0])
     prefix = language[0] if language and all(word.startswith(language[0]) for word in columns[at_word]) else ""
@@ -109,13 +109,13 @@ def _is_numbering(column: Sequence[str]) -> bool:
     The numbers may go on in the next sentence, a sentence may begin without a blank line before it, and a few
     numbers may be missing or damaged.
     """
-    steps, others = 0, 0
+    steps = pairs = 0
     for before, after in itertools.pairwise(column):
         if before and after:
-            numbers = before.isdecimal() and after.isdecimal()
-            is_step = numbers and (int(after) == int(before) + 1 or int(after) < min(2, int(before)))
-            steps, others = steps + is_step, others + (not is_step)
-    return steps > 10 * others
+            are_numbers = before.isdecimal() and after.isdecimal()
+            steps += are_numbers and (int(after) == int(before) + 1 or int(after) < min(2, int(before)))
+            pairs += 1
+    return steps > 10 * (pairs - steps)
 
 
 def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
@@ -124,7 +124,7 @@ def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
     return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
 
 
-def _label_column(columns: Mapping[int, Sequence[str]], width: int, words_are_first: bool) -> int:
+def _label_column(columns: Mapping[int, Sequence[str]], width: int, has_words: bool) -> int:
     """Return the column of entities, else of tags, of CoNLL-U's parts of speech, or the last one that varies."""
     tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
     types = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
@@ -136,11 +136,11 @@ def _label_column(columns: Mapping[int, Sequence[str]], width: int, words_are_fi
     if width == _CONLL_U and _PARTS_OF_SPEECH in columns:
         return _PARTS_OF_SPEECH
     varied = [number for number, values in columns.items() if len(set(values)) > 1]
-    return [*columns, *varied[1 if words_are_first else 0 :]][-1]  # without such a column the last one of all
+    return [*columns, *varied[1 if has_words else 0 :]][-1]  # the last that varies, else the last of all
 
 
 def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterator[Row]:
-    """Yield a row of `tokens` and, with a column of labels, `tags` for each sentence."""
+    """Yield a row of `tokens` and, with a column of labels, `tags` for each sentence; log the columns."""
     if layout.width > 2 or layout.word or layout.label != 1:  # not simply a word and its label
         label = f", label: column {layout.label + 1}" if layout.label >= 0 else ", no labels"
         logger.info(f"{path}: word: column {layout.word + 1}{label}")

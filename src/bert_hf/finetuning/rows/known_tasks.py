@@ -62,9 +62,9 @@ class TaskData:
         return {"test": f"{self.benchmark}.tsv"}
 
 
-def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], labels: tuple[str, ...], **more):
+def _glue(config: str, name: str, columns: tuple[str, str | None, str], labels: tuple[str, ...], **more) -> TaskData:
     """Return a task of GLUE, whose files have the columns of the Hub unless `more` says otherwise."""
-    return TaskData("nyu-mll/glue", columns, labels, config, benchmark=benchmark, **{"file_columns": columns, **more})
+    return TaskData("nyu-mll/glue", columns, labels, config, benchmark=name, **{"file_columns": columns, **more})
 
 
 _ACCURACY, _ACCURACY_AND_F1 = ("accuracy",), ("combined_score", "accuracy", "f1")
@@ -148,7 +148,7 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         path = _task_file(task_folder if task_folder.is_dir() else Path(folder), f"{stem}.tsv")
         labelled = not part.startswith("test")  # test files have no labels
 
-        rows = _file_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
+        rows = _tsv_rows(path, data.file_header if labelled else (), data.incomplete_rows and labelled)
         if not rows:
             raise InputError("contains no rows", where=path, remedy="download the file again")
 
@@ -172,8 +172,8 @@ def _task_file(folder: Path, name: str) -> Path:
     return check_input_file(folder / name, remedy)
 
 
-def _file_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
-    """Return the rows of a tab-separated file without quoting and, if `columns` are given, without a header."""
+def _tsv_rows(path: Path, columns: Sequence[str], skip_incomplete: bool) -> list[Row]:
+    """Return the rows of a tab-separated file; `columns`: its header, () if it has one. Log how many are skipped."""
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
     if not columns:
         columns = lines.pop(0)[1] if lines else ()

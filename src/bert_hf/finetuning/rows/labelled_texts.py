@@ -79,9 +79,9 @@ class LabelledTexts:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
-        """Select rows by index."""
-        values = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs")}
-        taken = {name: [own[row] for row in rows] for name, own in values.items() if own}
+        """Return the rows of these indices."""
+        lists = {name: getattr(self, name) for name in ("texts", "labels", "places", "pairs")}
+        taken = {name: [values[row] for row in rows] for name, values in lists.items() if values}
         return replace(self, **taken)
 
     def with_names(self, names: Sequence[str]) -> "LabelledTexts":
@@ -109,7 +109,7 @@ class LabelledTexts:
         return self.labels
 
     def check_classes(self, may_be_numbers: bool) -> None:
-        """Check that there are two or more classes, which are not measured numbers (unless `may_be_numbers`)."""
+        """Check that there are two classes, and no measured numbers (unless `may_be_numbers`); log doubtful ones."""
         labels = {name for label in self.required_labels() for name in names_of(label)}
         if any(isinstance(label, tuple) for label in self.required_labels()):  # several labels per row
             if not labels:
@@ -144,13 +144,13 @@ class LabelledTexts:
     def check_labels(self, names: Sequence[str]) -> None:
         """Check that each label is one of these."""
         known = set(names)
-        for number, label in enumerate(self.labels or ()):
+        for row, label in enumerate(self.labels or ()):
             for name in names_of(label):
                 if name not in known:
-                    raise unknown_label(name, names, *self.places[number])
+                    raise unknown_label_error(name, names, *self.places[row])
 
     def numbers(self) -> np.ndarray:
-        """Return (N,) the labels of a regression, in float64."""
+        """Return (N,) the labels of a regression, in float64; one that is not a number is an error."""
         numbers = [as_number(label) for label in self.required_labels()]
         if None in numbers:
             row = numbers.index(None)
@@ -204,7 +204,7 @@ class LabelledTexts:
             numbers = self.numbers()
             parts.append(f"from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}")
         else:
-            parts.append(count_classes(self.labels))
+            parts.append(describe_classes(self.labels))
         return "; ".join(parts)
 
 
@@ -213,7 +213,7 @@ def names_of(label: Label) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (label,)
 
 
-def count_classes(labels: Sequence[Label]) -> str:
+def describe_classes(labels: Sequence[Label]) -> str:
     """Return `spam 1,005, ham 951`, or `151 classes of 30 to 100 rows`; names that are numbers are quoted."""
     counts = Counter(name for label in labels for name in names_of(label))
     if len(counts) > _MOST_COUNTED:
@@ -222,7 +222,7 @@ def count_classes(labels: Sequence[Label]) -> str:
     return ", ".join(f"{quoted[name]} {count:,}" for name, count in counts.most_common())
 
 
-def unknown_label(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
+def unknown_label_error(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
     """Return the error about a label that no training row has."""
     near = did_you_mean(label, labels) or f"the known ones: {', '.join(labels[:10])}; "
     return InputError(f"unknown label {label!r}", where=where, line=line, remedy=f"{near}fix or remove the row")
@@ -270,15 +270,15 @@ def file_texts(
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
     """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
-    found = False
+    is_empty = True
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        inside = file.relative_to(folder).parts
-        if any(part.startswith(".") for part in inside) or kind_of(str(file)) in _TABLES:
+        names = file.relative_to(folder).parts
+        if any(name.startswith(".") for name in names) or kind_of(str(file)) in _TABLES:
             continue
-        found = True
-        for row in _whole_file(file, encoding):
-            yield row._replace(values={**row.values, "label": inside[0]}) if len(inside) > 1 else row
-    if not found:
+        is_empty = False
+        label = {"label": names[0]} if len(names) > 1 else {}
+        yield from (row._replace(values=row.values | label) for row in _whole_file(file, encoding))
+    if is_empty:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
         raise InputError("contains no texts", where=folder, remedy=remedy)
 
@@ -304,7 +304,7 @@ def labelled_rows(
     """
     are_read = labels_are != "ignored"
     if are_read:
-        rows = _without_files_beside(rows)
+        rows = _without_files_beside_folders(rows)
     # A column `answer` that the user did not name holds Prodigy's decision on each row
     if are_read and "answer" not in (named.text, named.pair, named.label):
         rows = without_rejected(rows)
@@ -344,8 +344,8 @@ def _labels_of_rows(
     return labels
 
 
-def _without_files_beside(rows: list[Row]) -> list[Row]:
-    """Return the rows of a folder without files beside the folders of the classes, such as a README."""
+def _without_files_beside_folders(rows: list[Row]) -> list[Row]:
+    """Return the rows of a folder without files beside the folders of the classes, such as a README; log how many."""
     in_folders = [row for row in rows if row.values.keys() == {"file", "text", "label"}]
     beside = [row for row in rows if row.values.keys() == {"file", "text"}]
     if not in_folders or not beside:
@@ -437,7 +437,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True, "": False}
 
 
 def _flag(value: Any) -> bool | None:
-    """Return whether a cell is 1 or true; None if it is neither that nor 0, false or empty."""
+    """Return True for a cell of 1 or true, False for 0, false or an empty one; None for any other."""
     return _FLAGS.get(_one_line(value).lower().removesuffix(".0"))  # as pandas writes 1 beside an empty cell
 
 
@@ -457,7 +457,7 @@ def _multi_hot_labels(values: list[Any]) -> list[tuple[str, ...]] | None:
 
 
 def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns that hold 1 or true."""
+    """Return the columns that hold 1 or true; a cell that says neither yes nor no is an error."""
     flags = {column: _flag(row.values.get(column)) for column in columns}
     for column, flag in flags.items():
         if flag is None:
@@ -467,7 +467,7 @@ def _marked_columns(row: Row, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def leave_out_empty(rows: LabelledTexts) -> LabelledTexts:
-    """Leave out rows without a text, or without one of a pair; without labels all stay, as each has a prediction."""
+    """Leave out labelled rows without a text (or one of a pair), and log how many. Rows to predict all stay."""
     complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(complete)
     if not complete:

@@ -39,17 +39,17 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
     words = list(map(words_of, texts))
 
     # Each text is linked to the first one of the same words; one without any words equals itself alone
-    first: dict[str, int] = {}
-    keys = [" ".join(own) or text for own, text in zip(words, texts, strict=True)]
-    groups = np.array([first.setdefault(key, row) for row, key in enumerate(keys)], np.int64)
+    first_row: dict[str, int] = {}  # by the words as one string
+    keys = [" ".join(row_words) or text for row_words, text in zip(words, texts, strict=True)]
+    first_of_row = np.array([first_row.setdefault(key, row) for row, key in enumerate(keys)], np.int64)
 
     # These first ones are compared with each other
-    compared = np.array([row for row in first.values() if len(words[row]) >= SHINGLE], np.int64)
+    compared = np.array([row for row in first_row.values() if len(words[row]) >= SHINGLE], np.int64)
     signatures = minhash_signatures((keys[row] for row in compared), shingle=SHINGLE, values=_BANDS * _VALUES)
-    linked = _similar_texts(signatures.astype(np.uint16))
+    components = _similar_components(signatures.astype(np.uint16))
     representative = np.arange(len(texts))
-    representative[compared] = compared[first_of_equal(linked)]
-    groups = np.unique(representative[groups], return_inverse=True)[1]
+    representative[compared] = compared[first_of_equal(components)]
+    groups = np.unique(representative[first_of_row], return_inverse=True)[1]
     return groups if units is None else _with_units(groups, units)
 
 
@@ -58,9 +58,9 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(separate_words(_NORMALIZER.normalize_str(text)))
 
 
-def _similar_texts(signatures: np.ndarray) -> np.ndarray:
-    """Return (texts,) the number of each text's connected component, by signatures (texts, values) of 16 bits."""
-    linked = np.arange(len(signatures))
+def _similar_components(signatures: np.ndarray) -> np.ndarray:
+    """Return (texts,) numbers, equal for texts that a chain of similar texts links; `signatures`: (texts, values)."""
+    components = np.arange(len(signatures))
     for band in range(_BANDS):
         # The key of a text: the three values of the band, then one of the next, of 16 bits each, the first the highest
         columns = np.arange(band * _VALUES, (band + 1) * _VALUES + 1) % signatures.shape[1]
@@ -69,20 +69,20 @@ def _similar_texts(signatures: np.ndarray) -> np.ndarray:
         buckets = keys[order] >> np.uint64(16)  # only the band: texts that agree in it are neighbours
 
         for distance in range(1, min(_NEIGHBOURS + 1, len(order))):
-            places = np.flatnonzero(buckets[distance:] == buckets[:-distance])
-            pairs = np.stack([order[places], order[places + distance]])
-            pairs = pairs[:, linked[pairs[0]] != linked[pairs[1]]]
-            linked = _joined(linked, pairs[:, _are_similar(signatures, pairs)])
-    return linked
+            positions = np.flatnonzero(buckets[distance:] == buckets[:-distance])
+            pairs = np.stack([order[positions], order[positions + distance]])
+            pairs = pairs[:, components[pairs[0]] != components[pairs[1]]]  # the others are linked already
+            components = _link_groups(components, pairs[:, _are_similar(signatures, pairs)])
+    return components
 
 
 def _are_similar(signatures: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return (pairs,) whether the texts of a pair are similar; `pairs` (2, pairs): their rows in `signatures`."""
+    """Return (pairs,) whether the texts of each pair are similar; `pairs` (2, pairs): their rows in `signatures`."""
     blocks = np.array_split(pairs, 1 + pairs.shape[1] // _COMPARED, axis=1)
     return np.concatenate([(signatures[one] == signatures[other]).mean(axis=1) >= _SIMILAR for one, other in blocks])
 
 
-def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _link_groups(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Return the group numbers after the rows of each pair were linked: [0, 1, 2] → [0, 1, 1] for the pair (1, 2)."""
     if not pairs.shape[1]:
         return groups
@@ -98,8 +98,8 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
 
     # Each row is linked to the first row of its group and of its unit
     linked = rows = np.arange(len(groups))
-    for own in (groups, numbers):
-        linked = _joined(linked, np.stack([rows, first_of_equal(own)]))
+    for labels in (groups, numbers):
+        linked = _link_groups(linked, np.stack([rows, first_of_equal(labels)]))
     linked = np.unique(linked, return_inverse=True)[1]
     largest = max(len(groups) // 2, np.bincount(numbers).max(initial=0))
     return linked if np.bincount(linked).max(initial=0) <= largest else groups

@@ -34,7 +34,7 @@ class Question:
 
 
 def question_rows(path: str, encoding: str | None = None, separator: str | None = None) -> Iterator[Row]:
-    """Yield the rows of a file: SQuAD 1.1 or 2.0 JSON, JSON lines or Parquet, also .gz and .xz."""
+    """Yield the questions of a file as rows: SQuAD 1.1 or 2.0 JSON, JSON lines, Parquet or tables, also compressed."""
     is_json = kind_of(path) in (".json", ".jsonl") and encoding is None  # `json_rows` reads UTF-8
     yield from json_rows(path) if is_json else read_rows(path, encoding, separator=separator)
 
@@ -42,18 +42,19 @@ def question_rows(path: str, encoding: str | None = None, separator: str | None 
 def json_rows(path: str) -> Iterator[Row]:
     """Yield the questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines stay as they are."""
     try:
-        whole = read_json(path)
-        data = whole if any("qas" in part for part in whole) else whole["data"]
+        content = read_json(path)
+        is_list = any("qas" in part for part in content)  # of paragraphs; SQuAD's object has keys, `data` among them
+        articles = content if is_list else content["data"]
     except (InputError, KeyError, TypeError):  # lines, or a list of flat rows
         yield from read_rows(path)
         return
 
     try:
-        for article in data:
+        for article in articles:
             if "paragraphs" not in article and "qas" not in article:
                 yield Row(dict(article), path)
                 continue
-            for paragraph in article.get("paragraphs", [article]):  # a list of paragraphs has no articles
+            for paragraph in article.get("paragraphs", [article]):  # in a list of paragraphs each is its own article
                 shared = {"context": paragraph["context"], "title": article.get("title", "")}
                 yield from (Row({**fields, **shared}, path) for fields in paragraph["qas"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -128,7 +129,7 @@ def answers_with_starts(row: Row) -> list[tuple[str, int | None]]:
 
 
 def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
-    """Return the answer at its place in the context, corrected where the file's is wrong and the text occurs once."""
+    """Return the answer at `start`, or where its text occurs if it does so once; else raise the row's error."""
     if text.strip():
         if start is not None and start >= 0 and context.startswith(text, start):
             return Answer(text, start)
@@ -140,7 +141,7 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
 
 
 def read_by_id(path: str, *types: type) -> dict[str, Any]:
-    """Read the values of these types by question id: predictions, or the odds that a question has no answer."""
+    """Read a JSON object from question id to values of these types: answers, or odds that there is no answer."""
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(value) in types for value in values.values()):
         what = f"not a JSON object from question id to {types[0].__name__}"

@@ -72,29 +72,29 @@ def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
     if percentage < 100 / _MAX_FOLDS:
         share = Fraction(1, round(100 / percentage))
     most_folds = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # that can be made
-    count = min(share.denominator, most_folds)
-    if count < 2:
+    folds = min(share.denominator, most_folds)
+    if folds < 2:
         return np.zeros(len(groups), bool)
 
-    fold_of_row = _assign_folds(groups, strata, count, seed)
-    table = np.zeros((count, strata.max() + 1))  # rows of each class in each fold
-    np.add.at(table, (fold_of_row, strata), 1)
+    fold_of_row = _assign_folds(groups, strata, folds, seed)
+    counts = np.zeros((folds, strata.max() + 1))  # rows of each class in each fold
+    np.add.at(counts, (fold_of_row, strata), 1)
 
     # The folds that together come closest to the share of each class, one after the other
     chosen: list[int] = []
-    for number in range(1, max(1, round(count * share)) + 1):
-        target = table.sum(axis=0) * number / count
-        distances = np.abs(table[chosen].sum(axis=0) + table - target).sum(axis=1)
+    for number in range(1, max(1, round(folds * share)) + 1):
+        target = counts.sum(axis=0) * number / folds
+        distances = np.abs(counts[chosen].sum(axis=0) + counts - target).sum(axis=1)
         distances[chosen] = np.inf
         chosen.append(int(distances.argmin()))
     return _balance_rare_classes(np.isin(fold_of_row, chosen), groups, strata, parts)
 
 
-def _assign_folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
-    """Return (N,) the fold of each row, by StratifiedGroupKFold over `_bundles`."""
+def _assign_folds(groups: np.ndarray, strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return (N,) the number of each row's fold, by StratifiedGroupKFold over `_bundles`."""
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     bundles = _bundles(groups, strata, state)
-    splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
+    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=state)
     fold_of_row = np.zeros(len(groups), np.int64)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # callers handle rare classes
@@ -104,7 +104,7 @@ def _assign_folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int 
 
 
 def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomState) -> np.ndarray:
-    """Return (N,) groups, where rows without near-duplicates form at most about 200 bundles of each class.
+    """Return (N,) group numbers, where rows without near-duplicates form at most about 200 bundles of each class.
 
     StratifiedGroupKFold places one group after the other, which takes minutes for 100,000 rows.
     """
@@ -152,7 +152,7 @@ def split_rows(
 ) -> dict[str, Any]:
     """Return `train` and the parts of these percentages of all rows, held out one after the other (`hold_out`).
 
-    `strata_of` gives the strata of the rows that are left.
+    `strata_of` gives the strata of the rows that are left, `where` is their source for error messages.
     """
     parts = {}
     left = 100.0
@@ -188,14 +188,14 @@ def cross_validation_folds(
 
     fold_of_row = _assign_folds(groups, strata, count, seed)
     percentage = validation_percentage / (1 - 1 / count)  # of the rows beside the test rows
-    made = []
+    folds = []
     for fold in range(count):
         rest, test = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
-        own_groups = np.unique(groups[rest], return_inverse=True)[1]
-        validation = hold_out(own_groups, percentage, seed + fold, strata[rest])
+        rest_groups = np.unique(groups[rest], return_inverse=True)[1]
+        validation = hold_out(rest_groups, percentage, seed + fold, strata[rest])
         parts = {"train": rest[~validation], "validation": rest[validation], "test": test}
-        made.append({name: rows.take(numbers) for name, numbers in parts.items()})
-    return made
+        folds.append({name: rows.take(indices) for name, indices in parts.items()})
+    return folds
 
 
 # ---- files of folds
@@ -206,20 +206,20 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     head = ClassificationHead(None, vars(split_args))
     rows = head.read(list(rows_of_files(head, split_args.train_file or [], split_args.encoding)))
     if split_args.problem_type == REGRESSION:
-        rows.numbers()  # raises if one is not a number
+        rows.numbers()  # raises if a label is not a number
     else:
         rows.check_classes(split_args.problem_type is not None)
     return rows
 
 
-def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> Iterator[str]:
-    """Read the rows and try the folder, as `split.py` does at its start; for `--check`."""
+def read_inputs(split_args: SplitArguments, output_args: OutputArguments) -> Iterator[str]:
+    """Try the folder and read the rows, as `split.py` does at its start; yield lines for `--check`."""
     yield check_writable(str(output_args.output_dir))
     yield f"rows: {len(read_rows_to_split(split_args)):,}"
 
 
 def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
-    """Return the parts of each fold, or of the one split, as the options say; `groups` (N,): near-duplicates."""
+    """Return the parts of each of --folds, or of a single split; `groups` (N,): near-duplicates."""
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:
@@ -230,9 +230,9 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 
 
 def write_folds(
-    output_dir: str | None, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
+    output_dir: str | None, folds: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Write all files, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
+    """Write all folds, with `overwrite` in place of an earlier split. Of two processes only one succeeds."""
     folder = claim_output_dir(output_dir, overwrite=False, ours=FOLD_FILES, resumable=overwrite)  # removes nothing yet
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
@@ -241,7 +241,7 @@ def write_folds(
         shutil.rmtree(old)
     write_durably(folder / MANIFEST, json.dumps(asdict(split_args), indent=1, ensure_ascii=False) + "\n")
 
-    for number, parts in enumerate(made):
+    for number, parts in enumerate(folds):
         fold = folder / f"fold-{number}"
         fold.mkdir()
         for name, rows in parts.items():

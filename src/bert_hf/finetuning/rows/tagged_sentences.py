@@ -15,7 +15,7 @@ from bert_hf.data.text.tables import Row, choose_column, list_cell, read_rows, t
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.metrics.entities import OUTSIDE, is_iob1, is_tag, to_iob2
 from bert_hf.finetuning.rows.conll import Layout, Word, find_layout, join_words, read_conll
-from bert_hf.finetuning.rows.labelled_texts import unknown_label
+from bert_hf.finetuning.rows.labelled_texts import unknown_label_error
 
 WORD_COLUMN = ("word", "token", "form")  # of tables with a row for each word
 WORD_COLUMNS = ("tokens", "words", *WORD_COLUMN)
@@ -50,7 +50,7 @@ class TaggedSentences:
     def labels(self) -> list[list[str]]:
         """Return the labels of the words; an error where the sentences have none."""
         if self.tags is None:
-            raise _without_labels(self.places[0][0])
+            raise _no_labels_error(self.places[0][0])
         return self.tags
 
     def take(self, rows: Iterable[int] | np.ndarray) -> "TaggedSentences":
@@ -64,14 +64,14 @@ class TaggedSentences:
             follows = row == previous + 1 and self.documents[row] == self.documents[previous]
             documents.append(documents[-1] if follows else row)
 
-        values = {name: getattr(self, name) for name in ("words", "tags", "places", "spans")}
-        taken: Any = {name: None if own is None else [own[row] for row in numbers] for name, own in values.items()}
+        lists = {name: getattr(self, name) for name in ("words", "tags", "places", "spans")}
+        taken: Any = {name: values and [values[row] for row in numbers] for name, values in lists.items()}
         return TaggedSentences(documents=documents, **taken)
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
         """Return file and line of a word, for an error line; the line is None where it is not known."""
-        where, line, word_per_line = self.places[sentence]
-        return where, line + word if word_per_line and line is not None else line
+        where, line, has_word_per_line = self.places[sentence]
+        return where, line + word if has_word_per_line and line is not None else line
 
 
 # ---- files
@@ -150,9 +150,9 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
     word = word_column or _usual_column(first, (*WORD_COLUMNS, "text") if has_label or sentence else WORD_COLUMN)
     cell = first.get(word)
-    parts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
-    are_sentences = any(words == labels > 1 for words, labels in parts)  # the first one may be of one word
-    are_sentences |= str(word).lower() == "text" and any(words > 1 for words, _ in parts)
+    counts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
+    are_sentences = any(words == labels > 1 for words, labels in counts)  # the first one may be of one word
+    are_sentences |= str(word).lower() == "text" and any(words > 1 for words, _ in counts)
     if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label) or are_sentences:
         yield from rows
         return
@@ -165,23 +165,23 @@ def _words_of_table(
     rows: Iterable[Row], word: str | None, label: str | None, sentence: str | None, document: str | None
 ) -> Iterator[Word | None]:
     """Yield the words of a table and None where a sentence ends; the columns are by name, None where there is none."""
-    name, line = (None, None), None  # document and sentence, and line, of the row before
+    previous_names, previous_line = (None, None), None  # names of document and sentence
     for row in rows:
-        previous_name = name
         cells = row.get(document), row.get(sentence)
-        name = tuple(old if cell in (None, "") else cell for cell, old in zip(cells, name, strict=True))
-        is_gap = not sentence and (not row.get(word) or row.line not in (None, line, (line or 0) + 1))
-        if name != previous_name or is_gap:
+        names = tuple(old if cell in (None, "") else cell for cell, old in zip(cells, previous_names, strict=True))
+        follows = row.line in (None, previous_line, (previous_line or 0) + 1)  # else lines between them are empty
+        is_gap = not sentence and (not row.get(word) or not follows)
+        if names != previous_names or is_gap:
             yield None
-        line = row.line
+        previous_names, previous_line = names, row.line
         if row.get(word):
-            yield Word(str(row.get(word)), str(row.get(label) or ""), line, str(row.get(document)))
+            yield Word(str(row.get(word)), str(row.get(label) or ""), row.line, str(row.get(document)))
 
 
 # ---- rows
 
 
-def _without_labels(where: str) -> InputError:
+def _no_labels_error(where: str) -> InputError:
     remedy = "give CoNLL files (a tab or space before each label), or rows of tokens and ner_tags"
     return InputError("the words have no labels", where=where, remedy=remedy)
 
@@ -189,7 +189,7 @@ def _without_labels(where: str) -> InputError:
 def tagged_sentences(
     rows: Sequence[Row], labelled: bool, split: Splitter, text_column: str | None, label_column: str | None
 ) -> TaggedSentences:
-    """Return the sentences of rows; labelled ones without words are left out, which is logged.
+    """Return the sentences of rows, checked; labelled ones without words are left out, which is logged.
 
     Args:
         split: cuts a text into words, and gives their begin and end in characters.
@@ -210,10 +210,10 @@ def tagged_sentences(
         previous = current
 
         row = _split_cells(row, word_column, tag_column) if has_spaces else row
-        words, spans = _words(row, word_column, split)
+        words, spans = _words_and_spans(row, word_column, split)
         tags = _tags(row, tag_column, words, spans, doubtful) if labelled else []
-        empty += not words
         if labelled and not words:
+            empty += 1
             continue
         sentences.words.append(words)
         sentences.documents.append(document)
@@ -223,7 +223,7 @@ def tagged_sentences(
         if sentences.tags is not None:
             sentences.tags.append(tags)
 
-    if labelled and empty:
+    if empty:
         logger.info(f"{rows[0].where}: {empty:,} rows have no words and are left out")
     for what, count in doubtful.items():
         logger.info(f"! {rows[0].where}: {count:,} entities {what}")
@@ -236,7 +236,7 @@ def tagged_sentences(
 def _word_and_tag_column(
     row: Row, labelled: bool, text_column: str | None, label_column: str | None
 ) -> tuple[str, str]:
-    """Return the columns of words (or a text) and of tags, by the first row; only labelled rows need tags."""
+    """Return the columns of words (or a text) and of tags, by the first row; "" if rows to predict have no tags."""
     if row.document is not None:  # the columns of the file were chosen where it was read
         text_column = label_column = None
     word_column = text_column or _usual_column(_without_objects(row), (*WORD_COLUMNS, *TEXT_COLUMNS))
@@ -244,7 +244,7 @@ def _word_and_tag_column(
     for option, name, usual in (("text", word_column, WORD_COLUMNS), ("label", tag_column, TAG_COLUMNS)):
         if name not in row.values and (labelled or (name and option == "text")):
             if len(row.values) == 1:
-                raise _without_labels(row.where)
+                raise _no_labels_error(row.where)
             near = did_you_mean(name or usual[0], row.values)
             remedy = f"{near}pass --{option}_column, one of: {', '.join(row.values)}"
             raise row.header_error(f"no column {name or usual[0]!r}", remedy)
@@ -252,7 +252,7 @@ def _word_and_tag_column(
 
 
 def unify_schemes(parts: Mapping[str, TaggedSentences]) -> None:
-    """Turn IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
+    """Turn IOB1 into IOB2 (and log it), if all parts together follow IOB1: one decision for training and metrics."""
     if is_iob1(tags for rows in parts.values() for tags in rows.tags or ()):
         logger.info("IOB1 labels, turned into IOB2: every entity begins with B-")
         for rows in parts.values():
@@ -298,7 +298,7 @@ def _split_cells(row: Row, *columns: str) -> Row:
     return row._replace(values={**row.values, **dict(zip(columns, parts, strict=True))})
 
 
-def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]] | None]:
+def _words_and_spans(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tuple[int, int]] | None]:
     """Return the words of a row, and the begin and end of each where they are cut out of a text, else None."""
     value = row.values.get(column)
     is_line = row.values.keys() == {"text"} and isinstance(value, str)  # "[12]" there is a text, not a list
@@ -311,15 +311,15 @@ def _words(row: Row, column: str, split: Splitter) -> tuple[list[str], list[tupl
 
 
 def _tags(
-    row: Row, column: str, words: list[str], places: list[tuple[int, int]] | None, doubtful: Counter[str]
+    row: Row, column: str, words: list[str], spans: list[tuple[int, int]] | None, doubtful: Counter[str]
 ) -> list[str]:
-    """Return the tags of a row; words that were cut out of a text have `places`, and may be tagged by its entities."""
+    """Return the tags of a row; words that were cut out of a text have `spans`, and may be tagged by its entities."""
     cell = row.values.get(column)
     tags = list_cell(cell) or []
     if not tags and isinstance(cell, str) and list_cell(cell) is None:
         raise row.error(f"{column} holds {cell!r}, no list of labels", "a file with a word per line needs no header")
-    if places and not any(isinstance(tag, str) for tag in tags):
-        return _tags_of_spans(row, column, tags, places, doubtful)
+    if spans and not any(isinstance(tag, str) for tag in tags):
+        return _tags_of_entities(row, column, tags, spans, doubtful)
     if len(words) != len(tags):
         what = f"{len(words)} words and {len(tags)} labels: lists of the same length are needed"
         raise row.error(what, _REMEDY)
@@ -329,24 +329,24 @@ def _tags(
     return [" ".join(tag.split()) for tag in tags]  # a label on one line
 
 
-def _tags_of_spans(
-    row: Row, column: str, spans: list, places: list[tuple[int, int]], doubtful: Counter[str]
+def _tags_of_entities(
+    row: Row, column: str, entities: list, spans: list[tuple[int, int]], doubtful: Counter[str]
 ) -> list[str]:
     """Return IOB2 tags of a text's words by the characters of its entities, as doccano exports them.
 
     An entity is `[0, 4, "PER"]`, or an object with `start`, `end` and `label`. Of two that overlap the first counts.
 
     Args:
-        places: begin and end of each word.
+        spans: begin and end of each word.
         doubtful: counts the entities that overlap, or that begin or end inside a word.
     """
-    tags = [OUTSIDE] * len(places)
-    for span in spans:
-        begin, end, label = _entity(row, column, span)
-        inside = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
+    tags = [OUTSIDE] * len(spans)
+    for entity in entities:
+        begin, end, label = _parsed_entity(row, column, entity)
+        inside = [number for number, (first, last) in enumerate(spans) if first < end and last > begin]
         if not inside:
             raise row.error(f"no word at the characters {begin} to {end} of {column}", _REMEDY)
-        if (begin, end) != (places[inside[0]][0], places[inside[-1]][1]):
+        if (begin, end) != (spans[inside[0]][0], spans[inside[-1]][1]):
             doubtful["begin or end inside a word: check their offsets (characters of the text, from 0)"] += 1
         if any(tags[number] != OUTSIDE for number in inside):
             doubtful["overlap an earlier one and are left out"] += 1
@@ -356,17 +356,17 @@ def _tags_of_spans(
     return tags
 
 
-def _entity(row: Row, column: str, span: Any) -> tuple[int, int, str]:
+def _parsed_entity(row: Row, column: str, entity: Any) -> tuple[int, int, str]:
     """Return (begin, end, label) of an entity: [0, 4, "PER"], or an object; "start_offset" is "start", too."""
-    parts = span if isinstance(span, list | tuple) else ()
-    if isinstance(span, dict):
-        label = next((span[name] for name in ("label", "labels", "type") if name in span), None)
+    parts = entity if isinstance(entity, list | tuple) else ()
+    if isinstance(entity, dict):
+        label = next((entity[name] for name in ("label", "labels", "type") if name in entity), None)
         label = label[0] if isinstance(label, list) and len(label) == 1 else label  # as in Label Studio
-        parts = [*(span.get(name, span.get(f"{name}_offset")) for name in ("start", "end")), label]
+        parts = [*(entity.get(name, entity.get(f"{name}_offset")) for name in ("start", "end")), label]
     match parts:
         case [int(begin), int(end), str(label)] if 0 <= begin < end:
             return begin, end, label
-    what = f"{column} holds {span!r}, no entity such as [0, 4, 'PER']: begin, end and label"
+    what = f"{column} holds {entity!r}, no entity such as [0, 4, 'PER']: begin, end and label"
     raise row.error(what, _REMEDY)
 
 
@@ -386,4 +386,4 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
         for word, tag in enumerate(tags):
             if tag not in training_labels:
                 where, line = rows.place(sentence, word)
-                raise unknown_label(tag, labels, where, line)
+                raise unknown_label_error(tag, labels, where, line)

@@ -74,17 +74,17 @@ class ClassificationTask(Task):
                 made.problem_type = REGRESSION
         return made
 
-    def _compare_head(self, config: Any) -> str:
+    def _reason_for_new_head(self, config: Any) -> str:
         """Return why the head is new: also if the checkpoint's second class is not the one of a known task's F1."""
         labels = self.head.labels
-        new_head = super()._compare_head(config)  # may take the checkpoint's order of the classes
+        reason = super()._reason_for_new_head(config)  # may take the checkpoint's order of the classes
         known = TASKS.get(self.task_args.task or "")
         swapped = len(labels) == 2 and self.head.labels != labels
         reports_f1 = known is not None and ("f1" in known.metrics or not known.metrics)  # none: the usual metrics
         if swapped and reports_f1:
             self.head.labels = labels
             return f"F1 is of {labels[1]!r}, and the checkpoint's classes are {', '.join(reversed(labels))}"
-        return new_head
+        return reason
 
     # ---- rows
 
@@ -114,7 +114,7 @@ class ClassificationTask(Task):
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
-        """Check the classes and give them their ids."""
+        """Check the classes and set `head.labels`, their names by id; then as every task does."""
         head, task_args = self.head, self.task_args
         if not head.regression:
             parts["train"].check_classes(bool(task_args.task or task_args.problem_type))
@@ -141,7 +141,7 @@ class ClassificationTask(Task):
 
     @classmethod
     def source(cls, task_args: Any) -> Any:
-        """Return it as `Task.source` does, or a known task's folder or Hub id; the parser lets through one of them."""
+        """Check --task and --data_dir; return the known task's folder or Hub id, else what `Task.source` returns."""
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
@@ -178,11 +178,11 @@ class ClassificationTask(Task):
 
         # Calibrate first: the threshold is one of the calibrated probabilities
         lines = ["calibration: none, the weights stay as they are"]
-        last = getattr(network, "classifier", None)  # a head of one's own may have another last layer
-        if isinstance(last, nn.Linear) and not self.head.several_labels:
+        last_layer = getattr(network, "classifier", None)  # a head of one's own may have another
+        if isinstance(last_layer, nn.Linear) and not self.head.several_labels:
             temperature = thresholds.fit_temperature(logits, targets)
             if temperature != 1:
-                for parameter in last.parameters():
+                for parameter in last_layer.parameters():
                     parameter.data.div_(temperature)
                 lines = [f"calibration: the saved logits are divided by {temperature:.4f}; the classes stay"]
             logits = logits / temperature
@@ -193,20 +193,20 @@ class ClassificationTask(Task):
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
-        """Choose the threshold by validation rows, of several labels one for each; return a line on them."""
+        """Set `head.threshold` by validation rows, of several labels one for each; return a line on it."""
         self.head.threshold = thresholds.choose_thresholds(logits, targets, self.task_args)
         if not self.head.several_labels:
-            on_rows = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
-            return [f"threshold, by validation rows: {on_rows}"]
-        named = zip(self.head.labels, self.head.threshold, strict=True)
-        return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in named)}"]
+            sentence = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
+            return [f"threshold, by validation rows: {sentence}"]
+        by_label = zip(self.head.labels, self.head.threshold, strict=True)
+        return [f"thresholds, by validation rows: {', '.join(f'{name} {value:.4f}' for name, value in by_label)}"]
 
     # ---- error analysis
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
         """Draw the confusion matrix, write `mistakes.csv`; return sentences on mistakes, threshold and drift."""
         if self.head.regression:
-            return self._constant_line(part, kept[part])
+            return self._constant_predictions_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
         if self.head.several_labels:
             return [drift] if drift else []
@@ -228,12 +228,12 @@ class ClassificationTask(Task):
         findings.append(write_mistakes(folder / "mistakes.csv", parts, self.head.labels))
         return list(filter(None, [*findings, drift]))
 
-    def _constant_line(self, part: str, kept: Kept) -> list[str]:
+    def _constant_predictions_line(self, part: str, kept: Kept) -> list[str]:
         """Return a sentence where the predicted numbers are nearly the same for all rows, else none."""
-        predicted, labels = self.predictions(part, kept).std(), self.targets(part).std()
-        if predicted >= _LEAST_DEVIATION * labels:
+        deviation, label_deviation = self.predictions(part, kept).std(), self.targets(part).std()
+        if deviation >= _LEAST_DEVIATION * label_deviation:
             return []
-        deviations = f"deviation {predicted:.2g}, of the labels {labels:.2g}"
+        deviations = f"deviation {deviation:.2g}, of the labels {label_deviation:.2g}"
         return [f"! the predictions are nearly constant ({deviations}): try more steps, or another --learning_rate"]
 
     def _predicted_rows(self, part: str, kept: Kept) -> PredictedRows:
@@ -250,11 +250,12 @@ class ClassificationTask(Task):
             return
 
         # The head's class ids become the benchmark's: the rows have its class names, or its ids as names
-        values = self.head.predicted_targets(logits)
-        for order in {known.labels, tuple("012"[: len(known.labels)])}:
-            if sorted(order) == sorted(labels):
-                class_ids = np.array([order.index(labels[value]) for value in values]) if labels else values
-                write_submission(folder, str(self.task_args.task), part, class_ids)
+        predictions = self.head.predicted_targets(logits)
+        for names_by_id in {known.labels, tuple(map(str, range(len(known.labels))))}:  # () for a regression
+            if sorted(names_by_id) == sorted(labels):
+                if labels:
+                    predictions = np.array([names_by_id.index(labels[number]) for number in predictions])
+                write_submission(folder, str(self.task_args.task), part, predictions)
 
     # ---- identity, card, report
 
@@ -288,12 +289,12 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         """Return metrics of majority class and linear models on the test rows, else the validation rows."""
         task_args = self.task_args
         part = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
-        limits = self.tokenizer, task_args.max_seq_length, task_args.long_texts
-        train, validation, test = (cut_texts(self.parts[each], *limits) for each in ("train", "validation", part))
+        cut = self.tokenizer, task_args.max_seq_length, task_args.long_texts  # to what the model reads
+        train, validation, test = (cut_texts(self.parts[each], *cut) for each in ("train", "validation", part))
         baselines = Baselines(train, self.head)
         threshold_of_kind = {}  # chosen in the same way as the model's
         if thresholds.threshold_option(task_args):
-            scores, targets = baselines.predict(validation), self.targets("validation")
+            scores, targets = baselines.scores(validation), self.targets("validation")
             for kind in baselines.models:
                 threshold_of_kind[kind] = thresholds.choose_thresholds(scores[kind], targets, task_args)
         return baselines.metrics(test, threshold_of_kind)
@@ -302,7 +303,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         """Return a table of the metrics beside the baselines', the findings, and the confusion matrix."""
         part = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
         prefix = part.replace("validation", "eval")
-        columns = {f"{prefix}_": "this model"}
+        columns = {f"{prefix}_": "this model"}  # titles, by the beginning of the metrics' names
         if baselines:
             linear = "ridge regression" if self.head.regression else "linear SVM"
             columns |= {"baseline_mean_": "mean"} if self.head.regression else {"baseline_majority_": "majority"}
@@ -313,7 +314,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         rows = [[part, *columns.values()]]
         for name in dict.fromkeys((*self.head.metric_names(), *THRESHOLD_METRICS, *self.further_names)):
             if f"{prefix}_{name}" in metrics:
-                cells = (f"{values[column + name]:.4f}" if column + name in values else "" for column in columns)
+                cells = [f"{values[column + name]:.4f}" if column + name in values else "" for column in columns]
                 rows.append([metric_title(name, self.head.labels), *cells])
 
         lines = format_table(rows)

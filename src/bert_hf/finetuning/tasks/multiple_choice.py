@@ -21,7 +21,7 @@ class MultipleChoiceTask(Task):
     parts: dict[str, list[ChoiceRow]]
 
     def groups(self, rows: list[ChoiceRow]) -> np.ndarray:
-        """Return the groups of near-duplicate contexts; of equal ones if fewer than three groups are to be split."""
+        """Return the groups of near-duplicate contexts; if there are fewer than three, log it and group equal ones."""
         texts = [row.context or row.question for row in rows]
         groups = near_duplicate_groups(texts)
         if len(np.unique(groups)) >= 3:  # training, validation and test rows
@@ -33,7 +33,7 @@ class MultipleChoiceTask(Task):
         return [(row.context, row.question, row.choices, row.label) for row in self.parts[part]]
 
     def baseline_metrics(self) -> dict[str, float]:
-        """Return the accuracy of always giving the number that is right most often in the training rows."""
+        """Return the accuracy of always choosing the position that is right most often in the training rows."""
         rows = self.parts.get("test", self.parts["validation"])
         labels = [row.label for row in rows if row.label is not None]
         if not labels:

@@ -70,14 +70,14 @@ class QuestionAnsweringTask(Task):
         self._threshold_is = "restored"
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
-        self._threshold_is = "decided"  # by `metrics` of the validation questions
+        self._threshold_is = "decided"  # `metrics` of the validation questions has set it
         return []
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
-        """Return the official metrics, in percent; in a training, validation questions also choose the threshold.
+        """Return the official metrics, in percent, at `head.threshold` (as given, restored or decided).
 
-        Without --version_2_with_negative, on other parts and after a training: those at `head.threshold`. Of the
-        validation questions before: `exact` and `f1` at the given threshold or at 0, and `best_…` at the best one.
+        Until the end of a training, validation questions with --version_2_with_negative also give `exact` and `f1` at
+        the given threshold or at 0, and `best_…` at the best one, which becomes `head.threshold` if none is given.
         """
         given = self.task_args.null_score_diff_threshold
         if given is not None:

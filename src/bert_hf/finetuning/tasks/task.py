@@ -71,7 +71,7 @@ class Task:
 
         parts = self.read()
         self.prepare(parts)
-        self.new_head = self._compare_head(config)  # why the head is new; "": the checkpoint's is trained further
+        self.new_head = self._reason_for_new_head(config)  # "": the checkpoint's is trained further
         self.new_layers: list[str] = []  # weights of the head that are random (`load_task_model`)
         self.parts = limit_rows(self.add_split_parts(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
@@ -84,7 +84,7 @@ class Task:
         head_class = head_named(head or cls.head_name) if head is None or isinstance(head, str) else head
         return head_class(tokenizer, vars(task_args))
 
-    def _compare_head(self, config: Any) -> str:
+    def _reason_for_new_head(self, config: Any) -> str:
         """Return why the checkpoint's layers of the head are not trained further; "" where they are."""
         where = self.task_args.model_name_or_path
         if self.task_args.from_scratch or (config is None and where is None):
@@ -113,14 +113,14 @@ class Task:
     def prepare(self, parts: dict[str, Any]) -> None:
         """Check the rows of all parts, let the head take its labels, and log how many rows repeat a training row."""
         self.head.check(parts)
-        words = {part: self._words(rows) for part, rows in parts.items()} if self.head.text_columns else {}
-        train = {*words.pop("train", [])} - {""}  # texts without words do not count
-        for part, of_rows in words.items():
-            if repeated := sum(own in train for own in of_rows):
-                logger.info(f"{repeated:,} of {len(of_rows):,} {part} rows have the same words as a training row")
+        words = {part: self._words_of_rows(rows) for part, rows in parts.items()} if self.head.text_columns else {}
+        train = set(words.pop("train", [])) - {""}  # texts without words do not count
+        for part, texts in words.items():
+            if repeated := sum(text in train for text in texts):
+                logger.info(f"{repeated:,} of {len(texts):,} {part} rows have the same words as a training row")
 
-    def _words(self, rows: Any) -> list[str]:
-        """Return the words of each row as one text."""
+    def _words_of_rows(self, rows: Any) -> list[str]:
+        """Return (N,) the normalized words of each row's texts, as one string."""
         texts = ("\n".join(self.head.texts_of_row(rows, number)) for number in range(len(rows)))
         return [" ".join(words_of(text)) for text in texts]
 
@@ -152,15 +152,15 @@ class Task:
 
     @classmethod
     def label_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
-        """Return the class names by id, from the rows that the options name; no part is split off."""
-        task = cls.__new__(cls)  # without `__init__`, which would also split the rows and compare the checkpoint
+        """Read the rows that the options name, and return their class names by id; no part is split off."""
+        task = cls.__new__(cls)  # without `__init__`, which would also split the rows and read the checkpoint
         task.task_args, task.head = task_args, cls.make_head(task_args, None)
         task.prepare(task.read())
         return task.head.labels
 
     @classmethod
     def source(cls, task_args: TaskArguments) -> Any:
-        """Return where the rows come from: "files", the id of a dataset, or datasets in memory, by part."""
+        """Return where the rows come from: "files", the Hub id of a dataset, or datasets in memory, by part."""
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
@@ -176,11 +176,11 @@ class Task:
         return f"head: the checkpoint's, trained further{classes}"
 
     def describe(self) -> str:
-        """Return lines about the rows of all parts."""
+        """Return a line about the rows of each part."""
         return "\n".join(f"{part}: {self.head.describe_rows(rows)}" for part, rows in self.parts.items())
 
     def add_part(self, part: str, rows: Any) -> None:
-        """Add labelled rows as a part of their own, or replace it."""
+        """Read and check labelled rows in memory as a part; an earlier part of this name is replaced."""
         self.parts[part] = self.head.read(rows)
         self.head.check({part: self.parts[part]})
         self._encoded.pop(part, None)
@@ -188,7 +188,7 @@ class Task:
     # ---- features
 
     def encoded(self, part: str) -> Any:
-        """Return the features of a part, as the head encodes them."""
+        """Return the features of a part as the head encodes them, once: later calls return the same ones."""
         if part not in self._encoded:
             self._encoded[part] = self.head.encode(self.parts[part])
         return self._encoded[part]
@@ -208,7 +208,7 @@ class Task:
         return self.head.decode(self.parts[part], self.encoded(part), kept)
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
-        """Return the metrics of a labelled part, by what was kept and (F, 2) the sums and numbers of its losses."""
+        """Return the metrics of a labelled part, and note `further_names`; `losses`: (F, 2) their sums and numbers."""
         rows, predictions = self.parts[part], self.predictions(part, kept)
         further = compute_further_metrics(self.head, rows, predictions, self.further)
         self.further_names = tuple(further)
@@ -312,7 +312,7 @@ def task_of_rows(
     metrics: Sequence[Any] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Return the task of rows in memory, by part (None: no such rows); the other arguments are as of `FineTuner`."""
+    """Return the task of rows in memory, by part (None: no such rows); the other arguments are `FineTuner`'s."""
     if parts.get("train") is None:
         raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
     name = head if isinstance(head, str) else head.name

@@ -41,7 +41,7 @@ class TokenClassificationTask(Task):
         return near_duplicate_groups(texts, rows.documents if has_documents else None)
 
     def make_frozen_network(self, bert: Any, args: FineTuningArguments) -> tuple[Any, str]:
-        """Return a BiLSTM tagger on a `BertModel`, and a line on its weights; set its defaults in `args`."""
+        """Return a BiLSTM tagger on a `BertModel`, and a line on its weights; set the tagger's defaults in `args`."""
         from bert_hf.finetuning.heads.frozen_features import EPOCHS, LEARNING_RATE, make_tagger
 
         set_seed(args.seed)
