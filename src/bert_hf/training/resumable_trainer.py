@@ -161,7 +161,7 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            if self._ranks.any(preemption.shutdown_requested() is not None):  # a signal after the last step
+            if self._ranks.any(preemption.shutdown_reason() is not None):  # a signal after the last step
                 self._save_and_end(None)
         return result
 
@@ -300,7 +300,7 @@ class ResumableTrainer(Trainer):
         finish_step()
 
         # A single rank ends at once if the signal came during evaluation or saving, several after the next step
-        if shutdown or (self._ranks.count == 1 and preemption.shutdown_requested()):
+        if shutdown or (self._ranks.count == 1 and preemption.shutdown_reason()):
             self._save_and_end(trial)
 
     def _requests(self) -> tuple[bool, ...]:
@@ -308,7 +308,7 @@ class ResumableTrainer(Trainer):
         minutes = getattr(self.args, "save_minutes", 0)
         since_saved = (time.monotonic() - self._saved_at) / 60
         save = bool(minutes) and since_saved >= minutes
-        return preemption.shutdown_requested() is not None, save, self._time_limit.is_over()
+        return preemption.shutdown_reason() is not None, save, self._time_limit.is_over()
 
     def _save_and_end(self, trial) -> NoReturn:
         """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
