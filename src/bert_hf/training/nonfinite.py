@@ -46,7 +46,6 @@ class NonFiniteGuard:
         """
         self.settle()
 
-        # On a GPU without waiting: the norm is read by the next check, or by `settle` before anything is saved
         may_overflow = scaler is not None and scaler.is_enabled()
         if isinstance(norm, Tensor) and norm.device.type == "cuda" and not may_overflow:
             losses = self._losses  # `abort` names them

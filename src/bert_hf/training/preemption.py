@@ -30,9 +30,6 @@ _deferred = False  # inside `defer_signals`
 _parent: int | None = None  # process number of the launcher, inside `handle_signals`
 
 
-# ---- signals
-
-
 @contextlib.contextmanager
 def handle_signals() -> Iterator[None]:
     """Context manager: SIGTERM, SIGINT, SIGUSR1, SIGHUP and the launcher's death (Linux) raise `RunInterrupted`.
@@ -94,9 +91,6 @@ def defer_signals() -> Iterator[None]:
     _deferred = before
 
 
-# ---- time
-
-
 _began = time.monotonic()  # when this process imported the module
 
 
@@ -127,9 +121,6 @@ class TimeLimit:
         """Return True if the time left only suffices for the final evaluation and saving."""
         reserved = (1.2 * self.evaluation_seconds + 10) / 3600  # a fifth more than the last one; ten seconds to save
         return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
-
-
-# ---- the line with which a run ends
 
 
 def interruption(step: int, folder: Path) -> RunInterrupted:

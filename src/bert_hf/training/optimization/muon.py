@@ -68,11 +68,8 @@ def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def _orthogonalize_on_this_rank(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return n matrices of one shape orthogonalized, (n, rows, columns), without the help of other ranks.
-
-    On a CPU one by one, which gains nothing from a stack; on an H200 a stack takes a seventh of the time.
-    """
-    if matrices[0].device.type == "cpu":
+    """Return n matrices of one shape orthogonalized, (n, rows, columns), without the help of other ranks."""
+    if matrices[0].device.type == "cpu":  # which gains nothing from a stack; an H200 takes a seventh of the time
         return torch.stack([orthogonalize(matrix, dtype) for matrix in matrices])
     return orthogonalize(torch.stack(matrices), dtype)
 
@@ -95,8 +92,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     The factor 0.2 · √max(r, c) gives the update the root mean square of AdamW's updates (Liu et al. 2025, "Muon is
     Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
-    Each group has `params`, `lr` and `weight_decay`; `momentum` marks the groups of Muon.
-    `dtype` is the precision of the orthogonalisation.
+    Groups have `params`, `lr`, `weight_decay`, those of Muon `momentum`; `dtype`: precision of the orthogonalisation.
     """
 
     def __init__(

@@ -41,10 +41,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 @cache
 def _late_step_count(device: torch.device) -> Tensor:
-    """Return the scalar 2³⁰: a step count at which fused AdamW corrects nothing, since 1 − 0.999^2³⁰ is 1.
-
-    AdamW adds 1 in each step, which float32 rounds away; so one tensor per device serves all parameters.
-    """
+    """Return 2³⁰, a step at which fused AdamW corrects nothing (1 − 0.999^2³⁰ is 1); in fp32, 2³⁰ + 1 is the same."""
     return torch.full((), 2.0**30, dtype=torch.float32, device=device)
 
 
