@@ -14,7 +14,7 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from bert_hf.analysis.estimate import ESTIMATING_ARGUMENTS, plan_run, report
+from bert_hf.analysis.estimate import ESTIMATING_ARGUMENTS, plan_run, report_lines
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Report
     print("An estimate, not a measurement.")
-    print(*report(plan, estimate_args.num_devices), sep="\n")
+    print(*report_lines(plan, estimate_args.num_devices), sep="\n")
     return 0
 
 

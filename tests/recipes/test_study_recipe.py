@@ -51,7 +51,7 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys, monkeypatch):
     """Weights and metrics of a model that runs after one of another width in the same process."""
-    call, weights = study.Study._call, {}
+    call, weights = study.Study._run_recipe, {}
 
     def kept(self, cell, *others):  # the study removes the weights after a cell
         code = call(self, cell, *others)
@@ -59,7 +59,7 @@ def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys, monkeypat
             weights[path.relative_to(place)] = path.read_bytes()
         return code
 
-    monkeypatch.setattr(study.Study, "_call", kept)
+    monkeypatch.setattr(study.Study, "_run_recipe", kept)
     (place / "one-fold").mkdir()
     (place / "one-fold/fold-0").symlink_to(place / "folds/fold-0")
     plan = ("--train_sizes", "20", "--seeds", "1", "--folds_dir", str(place / "one-fold"))

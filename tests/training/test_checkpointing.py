@@ -96,7 +96,7 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path):
     folder = make(tmp_path, 1)
     manifest = folder / "checkpoint_manifest.json"
     content = json.loads(manifest.read_text().replace("trainer_state.json", "../outside.json"))
-    manifest.write_text(json.dumps({**content, "sha256": checkpoint_files._digest(content)}))
+    manifest.write_text(json.dumps({**content, "sha256": checkpoint_files._digest_of(content)}))
     (folder / "trainer_state.json").unlink()
     (tmp_path / "outside.json").write_text('{"global_step": 1}')
     with pytest.raises(DamagedCheckpoint, match="outside"):

@@ -9,7 +9,7 @@ from bert_hf.training.optimization.optimizers import (
     OPTIMIZERS,
     SCHEDULES,
     BertAdam,
-    Entry,
+    OptimizerEntry,
     optimizer_identity,
     parameter_groups,
 )
@@ -58,7 +58,7 @@ def test_bert_adam_is_the_2018_update():
 
 def test_an_optimizer_and_a_schedule_are_one_entry_each(tmp_path, tokenizer, monkeypatch):
     """Nothing else names them: neither the options, nor the identity of a run, nor the card."""
-    entry = Entry(
+    entry = OptimizerEntry(
         lambda model, args: torch.optim.SGD(parameter_groups(model, 0.0), lr=args.learning_rate),
         options=("adam_beta1",),
     )

@@ -13,7 +13,7 @@ from hub_server import HubServer
 from PIL import Image
 
 from bert_hf import BertForPreTraining
-from bert_hf.training.publishing.card import Card, held_out_text, write_card
+from bert_hf.training.publishing.card import Card, held_out_description, write_card
 from bert_hf.training.publishing.curves import draw_curves, write_curves
 
 TOKEN = "hf_canary0123456789"
@@ -171,11 +171,11 @@ def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
 
 def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
     said = {
-        held_out_text(None, "--validation_file", "documents held out"): "documents held out",
-        held_out_text(["a/valid.txt", "b/c.txt"], "--validation_file", ""): (
+        held_out_description(None, "--validation_file", "documents held out"): "documents held out",
+        held_out_description(["a/valid.txt", "b/c.txt"], "--validation_file", ""): (
             "the text given by --validation_file (valid.txt, c.txt)"
         ),
-        held_out_text(list("abcde"), "--test_file", ""): "the text given by --test_file (a, b, c and 2 more)",
+        held_out_description(list("abcde"), "--test_file", ""): "the text given by --test_file (a, b, c and 2 more)",
     }
     for given, expected in said.items():
         write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)

@@ -131,7 +131,7 @@ def test_an_ignored_signal_stays_ignored():
     try:
         with preemption.handle_signals():
             os.kill(os.getpid(), signal.SIGHUP)
-        assert preemption.shutdown_requested() is None
+        assert preemption.shutdown_reason() is None
     finally:
         signal.signal(signal.SIGHUP, before)
 

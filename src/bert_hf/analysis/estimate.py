@@ -56,7 +56,7 @@ REAL_TOKENS = 0.94  # their share of a sequence's length: Wikipedia at 128. Shor
 
 
 def find_device(name: str, half: bool = False) -> Device:
-    """Return a device by its name. `cpu` is this machine; its rate is measured, in bf16 if `half`."""
+    """Return a device by its name; for `cpu` this machine, whose rate is measured, in bf16 if `half`, else fp32."""
     if name == "cpu":
         rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
         return Device("this machine's CPU", rate, cpu=True)
@@ -96,7 +96,8 @@ class Plan:
 
     def seconds(self, devices: int) -> float:
         """Return the time of the run under data parallelism: arithmetic, or launching kernels if that is slower."""
-        total, share = 0.0, self.global_batch / devices  # sequences of a step on each device
+        total = 0.0
+        share = self.global_batch / devices  # sequences of a step on each device
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
             at_once = self.equal_micro_batch(devices) * self.length // max(length, self.length)
@@ -114,14 +115,13 @@ def plan_run(
     args: PreTrainingArguments,
     estimate_args: EstimateArguments,
 ) -> Plan:
-    """Return the run that these options describe."""
+    """Return the run that these options describe; an `InputError` if they do not give its steps."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
     if args.max_steps <= 0:
         raise InputError("unknown run length", where="--max_steps", remedy="give it")
 
-    # Model
     if model_args.model_name_or_path:
         config = config_of_checkpoint(model_args.model_name_or_path, **model_args.dropouts())
     else:
@@ -135,7 +135,6 @@ def plan_run(
     ends = [*(phase.end for phase in phases[:-1]), args.max_steps]
     lengths = [phase.max_seq_length for phase in phases]
 
-    # Precision and device
     bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
     half = estimate_args.device != "cpu" or args.fp16 or bf16
     device = find_device(estimate_args.device, half)
@@ -152,7 +151,7 @@ def plan_run(
     )
 
 
-def report(plan: Plan, device_counts: list[int]) -> list[str]:
+def report_lines(plan: Plan, device_counts: list[int]) -> list[str]:
     """Return the printed lines: the run, its tokens and FLOPs, then the time for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
@@ -165,7 +164,6 @@ def report(plan: Plan, device_counts: list[int]) -> list[str]:
         "",
     ]
 
-    # Amounts by phase
     tokens = flops = 0.0
     for length, steps in plan.phases:
         sequences = steps * plan.global_batch
@@ -175,7 +173,6 @@ def report(plan: Plan, device_counts: list[int]) -> list[str]:
         flops += plan.flops(length, sequences)
     lines.append(f"in all: {tokens / 1e9:,.3f} G tokens, {flops:.3e} FLOPs")
 
-    # Time by number of devices
     table = [["devices", "batch", "hours", "device-hours", "tokens/s"]]
     for devices in device_counts:
         if plan.global_batch % devices:

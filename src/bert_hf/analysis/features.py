@@ -69,6 +69,7 @@ class FeatureExtractor:
         """Return (R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
 
         def compute(numbers: list[int]) -> list[list[np.ndarray]]:
+            """Return for each of these texts its vectors in each kept layer."""
             batch = [texts[number] for number in numbers]
             pad: Any = self.tokenizer.pad_token_id
             segments = [text.type_ids for text in batch]
@@ -77,10 +78,10 @@ class FeatureExtractor:
             mask = inputs["attention_mask"]
             pooled = [pool(hidden[layer], mask, self.pooling).cpu().numpy() for layer in self.layers]
             # A pooled text has one vector; without pooling, the vectors of padding are dropped here
-            return [[states[row, : len(text.ids)] for states in pooled] for row, text in enumerate(batch)]
+            return [[layer[row, : len(text.ids)] for layer in pooled] for row, text in enumerate(batch)]
 
         by_text = run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
-        return [np.concatenate(vectors) for vectors in zip(*by_text, strict=True)]
+        return [np.concatenate(of_layer) for of_layer in zip(*by_text, strict=True)]
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -101,13 +102,13 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def own_pooling(where: str) -> str:
-    """Return the pooling that the files of a sentence-transformers checkpoint name, `mean` where there are none."""
+def recorded_pooling(where: str) -> str:
+    """Return and log the pooling that the files of a sentence-transformers checkpoint name; `mean` without them."""
     folder = find_checkpoint(where, weights=False)
     content = read_safe_json(plain_file(folder, POOLING)) if (folder / POOLING).is_file() else {}
     names = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    flags = [names.get(name, name) for name in content if name.startswith("pooling_mode_") and content[name]]
-    pooling = " and ".join(flags) or content.get("pooling_mode", "mean")
+    modes = [names.get(name, name) for name in content if name.startswith("pooling_mode_") and content[name]]
+    pooling = " and ".join(modes) or content.get("pooling_mode", "mean")
     if pooling not in names.values():
         raise InputError(f"pools by {pooling}", where=folder / POOLING, remedy="pass --pooling, which has other modes")
     if content:
@@ -117,7 +118,8 @@ def own_pooling(where: str) -> str:
 
 def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     """Return the extractor of a checkpoint, loaded by stock `AutoModel` without the layers above the last kept one."""
-    where, length = str(feature_args.model_name_or_path), feature_args.max_seq_length
+    where = str(feature_args.model_name_or_path)
+    length = feature_args.max_seq_length
     tokenizer = load_tokenizer(where, do_lower_case=feature_args.do_lower_case)
     model, tokenizer, _ = open_network(where, AutoModel, ("pooler.",), tokenizer)  # the pooler is not read
     check_positions(length, model.config.max_position_embeddings, where)
@@ -129,7 +131,7 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     layers = list(dict.fromkeys(number % (depth + 1) for number in numbers))  # −1 is the last, 0 the embeddings
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]  # at least one, also for the embeddings
 
-    pooling = feature_args.pooling or own_pooling(where)
+    pooling = feature_args.pooling or recorded_pooling(where)
     return FeatureExtractor(model, tokenizer, layers, pooling, length, feature_args.per_device_eval_batch_size)
 
 

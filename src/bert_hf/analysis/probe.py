@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +40,15 @@ _TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 MinimalPair = tuple[str, str]  # two sentences, of which the first is grammatical
 
 
+class MaskedCopy(NamedTuple):
+    """A copy of a sentence with one token masked, which is predicted."""
+
+    sentence: int  # number of the sentence
+    ids: list[int]
+    position: int  # of the masked token
+    token: int  # before it was masked
+
+
 @dataclass
 class ProbedModel:
     """The checkpoint that is probed, in fp32 on the device."""
@@ -50,6 +59,7 @@ class ProbedModel:
     missing: list[str]  # names of the parameters that the checkpoint lacks, such as heads
 
     def lacks(self, *prefixes: str) -> bool:
+        """Return True if the checkpoint lacks a parameter whose name begins with one of the prefixes."""
         return any(name.startswith(prefixes) for name in self.missing)
 
 
@@ -70,7 +80,7 @@ def run_probe(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> 
 
     results = _measure(probe_args, probed, folder)
     (folder / JSON).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    lines = [*format_table(_table(results)), *(f"! {note}" for note in results["notes"])]
+    lines = [*format_table(_report_table(results)), *(f"! {note}" for note in results["notes"])]
     text = "\n".join(lines) + "\n"
     (folder / TEXT).write_text(text, encoding="utf-8")
     print(f"\n{text}\nreport: {folder}", flush=True)
@@ -185,23 +195,24 @@ def pseudo_log_likelihoods(
     pad: Any = tokenizer.pad_token_id
     encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
 
-    # A copy of its sentence for each token: number of the sentence, masked ids, position, token
     copies = [
-        (number, masked, position, ids[position])
+        MaskedCopy(number, masked, position, ids[position])
         for number, ids in enumerate(encoded)
         for masked, position in mask_each_position(ids, continues, mask)
     ]
 
-    def compute(batch: list[int]) -> torch.Tensor:
+    def compute(numbers: list[int]) -> torch.Tensor:
         """Return (B,) the negative log-likelihoods of the tokens of these copies."""
-        _, masked, positions, tokens = zip(*(copies[number] for number in batch), strict=True)
-        states = model.bert(**pad_inputs(masked, pad, model.device))[0]
+        batch = [copies[number] for number in numbers]
+        states = model.bert(**pad_inputs([copy.ids for copy in batch], pad, model.device))[0]
+        positions = [copy.position for copy in batch]
         logits = model.cls.predictions(states[range(len(batch)), positions]).float()  # (B, V)
-        return cross_entropy(logits, torch.tensor(tokens, device=model.device), reduction="none")
+        tokens = torch.tensor([copy.token for copy in batch], device=model.device)
+        return cross_entropy(logits, tokens, reduction="none")
 
-    losses = run_by_length([len(masked) for _, masked, *_ in copies], compute, tokens=_TOKENS_PER_BATCH)
+    losses = run_by_length([len(copy.ids) for copy in copies], compute, tokens=_TOKENS_PER_BATCH)
     losses = torch.stack(losses).cpu().numpy()
-    return -np.bincount([number for number, *_ in copies], losses, minlength=len(sentences))
+    return -np.bincount([copy.sentence for copy in copies], losses, minlength=len(sentences))
 
 
 def grammar_accuracy(
@@ -218,7 +229,7 @@ def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:
     return {"pairs": pairs, "accuracy": accuracy, "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / pairs))}
 
 
-def _table(results: dict) -> list[list[str]]:
+def _report_table(results: dict) -> list[list[str]]:
     """Return the measured parts, each beside its baseline."""
     rows = [[results["checkpoint"], "value", "compared with"]]
 

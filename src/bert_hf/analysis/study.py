@@ -25,14 +25,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from bert_hf.analysis.study_report import (
-    baseline_names,
-    main_metrics,
-    metric_names,
-    prefix_of,
-    write_report,
-    write_table,
-)
+from bert_hf.analysis import study_report
 from bert_hf.config.checkpoint_arguments import StudyArguments
 from bert_hf.config.files import file_checksum, read_json_object, write_durably
 from bert_hf.config.finetuning_arguments import ClassificationArguments
@@ -60,7 +53,7 @@ _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 
 
 def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide a command line into the words of a study's options and all other words."""
+    """Return the words of a command line in two lists: a study's options with their values, and all others."""
     names = {"help", *(field.name for field in fields(StudyArguments))}
     ours: list[str] = []
     others: list[str] = []
@@ -70,9 +63,6 @@ def split_argv(argv: Iterable[str]) -> tuple[list[str], list[str]]:
             current = ours if word[2:].partition("=")[0] in names else others
         current.append(word)
     return ours, others
-
-
-# ---- what a study consists of
 
 
 @dataclass(frozen=True)
@@ -104,7 +94,9 @@ class Study:
     def __init__(self, study_args: StudyArguments, recipe_argv: list[str]):
         names = sorted(path.stem for path in RECIPES.glob("finetune_*.py"))
         check_known(study_args.recipe, names, f"no fine-tuning recipe {study_args.recipe!r}", "--recipe")
-        self.args, self.recipe_argv, self.main = study_args, recipe_argv, recipe_main(study_args.recipe)
+        self.args = study_args
+        self.recipe_argv = recipe_argv
+        self.main = recipe_main(study_args.recipe)
         self.root = Path(study_args.output_dir)
         self.models = parse_models(study_args.models or [])
         self.folds = find_folds(study_args)
@@ -123,8 +115,6 @@ class Study:
         counts = f"models {len(self.models)} × sizes {len(self.sizes)} × folds {len(self.folds)}"
         logger.info(f"{len(self.cells)} cells: {counts} × seeds {len(self.seeds)}")
 
-    # ---- running
-
     def run(self) -> int:
         """Run the cells that are not finished, then write `study.csv`, `study.md` and `learning_curve.png`.
 
@@ -142,22 +132,23 @@ class Study:
 
         from_scratch = (model.name for model in self.models if model.from_scratch)
         reference = self.args.reference or next(from_scratch, None)
-        for line in write_report(self.root, self.table, self.args.metrics or main_metrics(self.table), reference):
+        for line in study_report.write_report(self.root, self.table, self._metrics, reference):
             logger.info(line)
         return 0
 
     def check(self) -> int:
-        """Check the folder, and by `--check` of the recipe a cell of each model on all rows; return its exit code."""
+        """Check the folder, and run the recipe's `--check` for each model on all rows; return 0 or its exit code."""
         if not (self.root / STUDY).is_file():
             check_no_foreign_files(self.root, STUDY)
+        output = sys.stdout if self.args.check else io.StringIO()  # before a run its lines are not shown
         for model in self.models:
             cell = Cell(model, self.folds[0], None, self.seeds[0])
-            if code := self._call(cell, sys.stdout if self.args.check else io.StringIO(), "--check", "true"):
+            if code := self._run_recipe(cell, output, "--check", "true"):
                 return code
         return 0
 
     def _run_cell(self, cell: Cell) -> int:
-        """Run a cell unless it is finished, and read its results; return the recipe's exit code."""
+        """Run a cell unless it is finished, and add its results to the table; return 0 or the recipe's exit code."""
         begin = time.perf_counter()
         if cell.size is not None:
             self._write_subset(cell)
@@ -168,22 +159,18 @@ class Study:
         is_new = not (run / "all_results.json").is_file()
         if is_new:
             with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
-                code = self._call(cell, log)
+                code = self._run_recipe(cell, log)
             gc.collect()  # a Trainer and its callbacks refer to each other
             if code:
                 return code
-            # A study keeps no weights: neither checkpoints nor the model (one file, or shards and their index)
-            for checkpoint in run.glob("checkpoint-*"):
-                shutil.rmtree(checkpoint)
-            for path in run.glob("*.safetensors*"):
-                path.unlink()
+            _remove_weights(run)
 
-        self.results.append(read_cell(cell, run))
+        self.results.append(table_row(cell, run))
         if len(self.results) == 1:
-            self._check_names()
-        write_table(self.root, self.results)
+            self._check_metrics_and_reference()
+        study_report.write_table(self.root, self.results)
         if is_new:
-            names = [prefix_of(self.table) + name for name in self.args.metrics or main_metrics(self.table)]
+            names = [study_report.metric_prefix(self.table) + name for name in self._metrics]
             metrics = ", ".join(f"{name} {self.results[-1][name]:.4f}" for name in names)
             seconds = time.perf_counter() - begin
             logger.info(f"{len(self.results)} of {len(self.cells)}: {cell}: {metrics} ({seconds:.0f} s)")
@@ -194,8 +181,13 @@ class Study:
         """Return the finished cells, one per row."""
         return pd.DataFrame(self.results)
 
+    @property
+    def _metrics(self) -> list[str]:
+        """Return the names of the metrics that are reported."""
+        return self.args.metrics or study_report.main_metrics(self.table)
+
     def _record_or_compare(self, cell: Cell) -> None:
-        """Write the command of a new cell and its rows' checksums; an old cell must have begun with the same."""
+        """Record the command and data checksums of a new cell; an `InputError` if those of an old one differ."""
         path = self.folder(cell) / CELL
         record = {"argv": self.argv(cell), "files": [file_checksum(file) for file in self.files(cell).values()]}
         before = read_json_object(path)
@@ -206,21 +198,19 @@ class Study:
             remedy = "give another --output_dir, or remove this folder"
             raise InputError("the cell was run with other options or rows", where=path.parent, remedy=remedy)
 
-    def _call(self, cell: Cell, output: TextIO, *words: str) -> int:
-        """Run the recipe with the options of a cell and further words, its standard output sent to `output`."""
+    def _run_recipe(self, cell: Cell, output: TextIO, *words: str) -> int:
+        """Run the recipe with the options of a cell and further words, print to `output`, return the exit code."""
         with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
             return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
 
-    def _check_names(self) -> None:
-        """Check `--metrics` and `--reference` against the first finished cell."""
+    def _check_metrics_and_reference(self) -> None:
+        """Raise an `InputError` if the first finished cell lacks a name in `--metrics` or `--reference`."""
         for name in self.args.metrics or ():
-            check_known(name, metric_names(self.table), f"unknown metric {name!r}", "--metrics")
+            check_known(name, study_report.metric_names(self.table), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
-            names = [*(model.name for model in self.models), *baseline_names(self.table)]
+            names = [*(model.name for model in self.models), *study_report.baseline_names(self.table)]
             what = f"unknown model or baseline {self.args.reference!r}"
             check_known(self.args.reference, names, what, "--reference")
-
-    # ---- the command and the files of a cell
 
     def folder(self, cell: Cell) -> Path:
         return self.root / "cells" / str(cell)
@@ -272,8 +262,16 @@ class Study:
         write_durably(path, text)
 
 
-def read_cell(cell: Cell, run: Path) -> dict[str, Any]:
-    """Return the place of a cell, and the validation, test and baseline metrics of its run, without times.
+def _remove_weights(run: Path) -> None:
+    """Remove checkpoints and model (one file, or shards and their index) of a cell's run: a study keeps no weights."""
+    for checkpoint in run.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    for path in run.glob("*.safetensors*"):
+        path.unlink()
+
+
+def table_row(cell: Cell, run: Path) -> dict[str, Any]:
+    """Return a row of `study.csv`: the place of a cell, and the metrics of its run and baselines, without times.
 
     A subset has no separate validation rows, so its validation metrics are left out.
     """
@@ -287,7 +285,7 @@ def read_cell(cell: Cell, run: Path) -> dict[str, Any]:
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
-    """Return the models of `--models`: NAME=PATH, or NAME=PATH:from_scratch, and options of their own."""
+    """Return the models of `--models`: each entry is NAME=PATH or NAME=PATH:from_scratch, and options of its own."""
     models: dict[str, Model] = {}
     for entry in entries or [""]:  # without a model: the error below
         assignment, *argv = shlex.split(entry) or [""]
@@ -334,9 +332,6 @@ def json_lines(path: Path) -> list[str]:
         return [line.rstrip("\n") + "\n" for line in file if line.strip()]
 
 
-# ---- subsets of the training rows
-
-
 def classes_of(lines: Iterable[str]) -> np.ndarray:
     """Return (N,) the class of each JSON row; all 0 where the labels are not classes (lists, fractions, none)."""
     labels = [json.loads(line).get("label") for line in lines]
@@ -346,10 +341,10 @@ def classes_of(lines: Iterable[str]) -> np.ndarray:
 
 
 def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.ndarray:
-    """Return (length,) rows in the order in which subsets take them up.
+    """Return (length,) numbers of rows, in the order in which larger and larger subsets add them.
 
-    The rows of a class are shuffled. First come `_MIN_PER_CLASS` rows of each class, then always one of the class that
-    is furthest below its share. With classes a a a a a a b b:
+    `key` shuffles the rows of a class. First come `_MIN_PER_CLASS` rows of each class, then always one of the class
+    that is furthest below its share. With classes a a a a a a b b:
 
         a b a b | a a a a      the first four rows hold two of each class; from then on a, until 6 : 2 is reached
     """

@@ -20,14 +20,14 @@ TABLE, PAGE, PICTURE = "study.csv", "study.md", "learning_curve.png"
 _BASELINE = "baseline_"
 
 
-def prefix_of(cells: pd.DataFrame) -> str:
-    """Return `test_`; or `eval_` where the test rows have no labels, as in GLUE."""
+def metric_prefix(cells: pd.DataFrame) -> str:
+    """Return the prefix of the reported metrics: `test_`, or `eval_` where the test rows have no labels (GLUE)."""
     return "test_" if any(name.startswith("test_") for name in cells) else "eval_"
 
 
 def metric_names(cells: pd.DataFrame) -> list[str]:
     """Return the metrics that every cell has, without their prefix."""
-    prefix = prefix_of(cells)
+    prefix = metric_prefix(cells)
     return [name.removeprefix(prefix) for name in cells.dropna(axis="columns") if name.startswith(prefix)]
 
 
@@ -38,16 +38,16 @@ def baseline_names(cells: pd.DataFrame) -> list[str]:
 
 
 def main_metrics(cells: pd.DataFrame) -> list[str]:
-    """Return the first two metrics of the task but its loss."""
+    """Return the metrics that are reported by default: the first two of the task, without its loss."""
     return [name for name in metric_names(cells) if name != "loss"][:2]
 
 
 def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
-    """Write the places and metrics of the cells. Without times: the bytes depend on nothing but the cells."""
+    """Write `study.csv`: places and metrics of the cells, without times, so that equal runs give equal bytes."""
     table = pd.DataFrame(cells, dtype=object)  # integers stay integers beside a missing value
     order = ("model", "train_size", "train_rows", "fold", "seed", "eval_", "test_", _BASELINE)
-    names = [name for prefix in order for name in table if name.startswith(prefix)]
-    write_durably(root / TABLE, table[names].to_csv(index=False, lineterminator="\n"))
+    columns = [name for prefix in order for name in table if name.startswith(prefix)]
+    write_durably(root / TABLE, table[columns].to_csv(index=False, lineterminator="\n"))
 
 
 def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -56,21 +56,21 @@ def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
     A baseline has one value per fold. Where models read different parts of the texts, their baselines do, too:
     `baseline_words (MODEL)`.
     """
-    rows = ["train_size", "fold"]  # the columns that tell which rows were trained on
-    columns = [prefix_of(cells) + metric, *(f"{name}_{metric}" for name in baseline_names(cells))]
-    scores = []
+    keys = ["train_size", "fold"]  # the columns that tell which rows were trained on
+    columns = [metric_prefix(cells) + metric, *(f"{name}_{metric}" for name in baseline_names(cells))]
+    tables = []
     for column in (name for name in columns if name in cells):
-        values: Any = cells[["model", *rows, column]].set_axis(["name", *rows, "value"], axis="columns")
+        values: Any = cells[["model", *keys, column]].set_axis(["name", *keys, "value"], axis="columns")
         if column.startswith(_BASELINE):
             baseline = column.removesuffix(f"_{metric}")
-            values = values.dropna().drop_duplicates(["name", *rows])
-            distinct = values.drop_duplicates([*rows, "value"])
-            if distinct.duplicated(rows).any():  # the baselines of two models differ
+            values = values.dropna().drop_duplicates(["name", *keys])  # seeds share the baseline
+            distinct = values.drop_duplicates([*keys, "value"])
+            if distinct.duplicated(keys).any():  # the baselines of two models differ
                 values = values.assign(name=[f"{baseline} ({model})" for model in values["name"]])
             else:
                 values = distinct.assign(name=baseline)
-        scores.append(values)
-    return pd.concat(scores, ignore_index=True)
+        tables.append(values)
+    return pd.concat(tables, ignore_index=True)
 
 
 def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[float, float, int, int]:
@@ -92,10 +92,12 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
 
 
 def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference: str | None) -> list[str]:
-    """Write the page and the picture; return the tables and the paths, to be printed."""
-    part = "Test" if prefix_of(cells) == "test_" else "Validation"
+    """Write `study.md` and `learning_curve.png`; return the lines to print: the tables, and where the files are."""
+    part = "Test" if metric_prefix(cells) == "test_" else "Validation"
     scores = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
-    tables = [line for title, one in scores.items() for line in (f"## {title}", "", *_table(one, reference), "")]
+    tables: list[str] = []
+    for title, values in scores.items():
+        tables += [f"## {title}", "", *_markdown_table(values, reference), ""]
     note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
     picture = f"![{', '.join(scores)} by number of training rows, beside the baselines]({PICTURE})"
     text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note, "", picture])
@@ -104,8 +106,8 @@ def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference:
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
-def _table(scores: pd.DataFrame, reference: str | None) -> list[str]:
-    """Return the mean of each model and baseline at each size and, with a reference, the difference from it."""
+def _markdown_table(scores: pd.DataFrame, reference: str | None) -> list[str]:
+    """Return a Markdown table of `metric_values`: means of models and baselines at each size, and the reference's."""
     compares = reference in scores["name"].values
     head = ["training rows", "model", "mean", "standard deviation", "runs"]
     if compares:
@@ -113,36 +115,36 @@ def _table(scores: pd.DataFrame, reference: str | None) -> list[str]:
     rows = [head, ["---"] * len(head)]
 
     for size, of_size in scores.groupby("train_size", sort=False):
-        for name, own in of_size.groupby("name", sort=False):
-            values = own["value"]
+        for name, of_name in of_size.groupby("name", sort=False):
+            values = of_name["value"]
             deviation = "–" if len(values) == 1 else f"{values.std():.4f}"
-            cells = [_size(size), str(name), f"{values.mean():.4f}", deviation, str(len(values))]
+            cells = [_size_label(size), str(name), f"{values.mean():.4f}", deviation, str(len(values))]
             if name == reference:
                 cells += ["", "", ""]
             elif compares:
-                mean, half, higher, folds = paired_difference(own, of_size.query("name == @reference"))
+                mean, half, higher, folds = paired_difference(of_name, of_size.query("name == @reference"))
                 interval = "–" if folds == 1 else f"{mean - half:+.4f} to {mean + half:+.4f}"
                 cells += [f"{mean:+.4f}", interval, f"{higher} of {folds}"]
             rows.append(cells)
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def _size(size: Any) -> str:
+def _size_label(size: Any) -> str:
     return size if size == "all" else f"{size:,}"
 
 
 def draw_learning_curves(scores: dict[str, pd.DataFrame], path: Path) -> None:
-    """Draw a panel per metric: mean ± standard deviation by training rows, of models and baselines (dashed)."""
+    """Write a picture with a panel per metric: mean ± standard deviation by training rows, baselines dashed."""
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(scores), squeeze=False)[0]
-    for panel, (title, one) in zip(panels, scores.items(), strict=True):
-        sizes = list(map(_size, one["train_size"].unique()))
-        for number, (name, own) in enumerate(one.groupby("name", sort=False)):
-            by_size: Any = own.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
+    for panel, (title, values) in zip(panels, scores.items(), strict=True):
+        sizes = list(map(_size_label, values["train_size"].unique()))
+        for number, (name, of_name) in enumerate(values.groupby("name", sort=False)):
+            by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
             line = "--" if str(name).startswith(_BASELINE) else "-"
-            beside = [place + 0.05 * number for place in range(len(sizes))]  # error bars do not hide each other
+            shifted = [place + 0.05 * number for place in range(len(sizes))]  # error bars do not hide each other
             errors = by_size["std"].fillna(0.0)
-            panel.errorbar(beside, by_size["mean"], yerr=errors, label=name, marker="o", capsize=4, linestyle=line)
+            panel.errorbar(shifted, by_size["mean"], yerr=errors, label=name, marker="o", capsize=4, linestyle=line)
 
         panel.set_xticks(range(len(sizes)), sizes)
         panel.set_xlabel("labelled training rows")

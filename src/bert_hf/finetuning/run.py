@@ -31,7 +31,7 @@ from bert_hf.training.command import command_line, next_command
 from bert_hf.training.identity import selection_identity, weights_checksum
 from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import check_schedule, steps_identity
-from bert_hf.training.publishing.card import Card, held_out_text, hub_id
+from bert_hf.training.publishing.card import Card, held_out_description, hub_id
 from bert_hf.training.run import (
     Run,
     check_run,
@@ -259,7 +259,7 @@ def card_of(task: Task, args: FineTuningArguments, *, tested: bool) -> Card:
 def _describe_held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
     """Return a phrase on the rows of the card's metrics: the test rows if `tested`, else the validation rows."""
     if tested:
-        return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
+        return held_out_description(task_args.test_file, "--test_file", "rows held out of the same data")
 
-    rows = held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
+    rows = held_out_description(task_args.validation_file, "--validation_file", "validation rows of the same data")
     return f"{rows}, which also chose the weights" if args.load_best_model_at_end else rows

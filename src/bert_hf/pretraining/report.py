@@ -22,7 +22,7 @@ from bert_hf.training.command import command_line, next_command
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.log_lines import format_metrics, trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.publishing.card import Card, held_out_text, hub_id
+from bert_hf.training.publishing.card import Card, held_out_description, hub_id
 from bert_hf.training.run import Run, describe_machine, evaluation_run
 
 _MANY_PASSES = 1.5  # of an epoch over the text
@@ -206,7 +206,7 @@ def pretraining_card(
             "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
-        held_out=held_out_text(corpus_args.validation_file, "--validation_file", split_off),
+        held_out=held_out_description(corpus_args.validation_file, "--validation_file", split_off),
         limits=untrained_positions(example_args, model.config, tokenizer),
     )
 

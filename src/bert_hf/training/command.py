@@ -20,7 +20,7 @@ from bert_hf.training.preemption import explain_lost_connection, handle_signals
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorate the `main` of a recipe that trains: an error is one line, and a signal ends it when all is saved."""
+    """Decorate the `main` of a recipe that trains: print an error as one line, end on a signal when all is saved."""
 
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
@@ -38,13 +38,13 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def command_line() -> str:
-    """Return the command that was given, without the options of a launcher, which it does not pass on."""
+    """Return the command that was given, without the options of its launcher, which this process does not know."""
     launcher = ["accelerate", "launch"] if was_launched() else ["python"]
     return os.environ.get(COMMAND_VARIABLE) or shlex.join([*launcher, *sys.argv])  # `bert-hf` sets the variable
 
 
 def next_command(name: str, *words: str | Path) -> str:
-    """Return a command of `bert-hf` that can be pasted into the shell."""
+    """Return the command `bert-hf NAME WORDS`, quoted for the shell."""
     return shlex.join([program("bert-hf"), name, *map(str, words)])
 
 
@@ -56,10 +56,11 @@ def check_installed(extra: str, *packages: str) -> None:
 
 
 def program(name: str) -> str:
-    """Return the word that starts a program of this Python: its name, or its path where the shell finds another."""
+    """Return how to call a program installed beside this Python: by name, or by path if the shell finds another."""
     beside_python = Path(sys.executable).with_name(name)
     on_path = shutil.which(name)
     if not beside_python.is_file() or (on_path is not None and beside_python.samefile(on_path)):
         return name
-    is_below = beside_python.is_relative_to(Path.cwd())
-    return str(beside_python.relative_to(Path.cwd()) if is_below else beside_python)
+    if beside_python.is_relative_to(Path.cwd()):
+        beside_python = beside_python.relative_to(Path.cwd())
+    return str(beside_python)

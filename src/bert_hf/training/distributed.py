@@ -21,37 +21,37 @@ T = TypeVar("T")
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """Return the seed of what each rank draws for itself, such as dropout: another one for each run seed and rank."""
+    """Return the seed of what a rank draws for itself, such as dropout: a different one for each run seed and rank."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
 def engine_of(model: Any, ranks: int) -> str:
-    """Return what distributes a model, such as "DDP" or "ZeRO 1"; an error if accelerate ignored the settings."""
+    """Return what distributes a model: DDP, FSDP2, `ZeRO 1` … or none; an `InputError` if settings were ignored."""
     model = getattr(model, "_orig_mod", model)  # without the wrapper of torch.compile
-    kind = type(model).__name__
+    class_name = type(model).__name__
     if isinstance(model, FSDPModule):
         actual = "FSDP2"
-    elif kind == "DeepSpeedEngine":
+    elif class_name == "DeepSpeedEngine":
         actual = f"ZeRO {model.zero_optimization_stage()}"
     else:
-        actual = "DDP" if kind == "DistributedDataParallel" else "none"
+        actual = "DDP" if class_name == "DistributedDataParallel" else "none"
 
     if shards_weights():
         asked = "ZeRO" if engine() == "deepspeed" else "FSDP2"
     else:
         asked = "DDP" if ranks > 1 else "none"
     if not actual.startswith(asked):
-        problem = f"accelerate ignores {asked} here: the class of the model is {kind}"
+        problem = f"accelerate ignores {asked} here: the class of the model is {class_name}"
         remedy = "start with a file of configs/accelerate (FSDP needs fsdp_version: 2)"
         raise InputError(problem, where="distributed_type", remedy=remedy)
     return actual
 
 
 def shard_on_cpu(args: TrainingArguments) -> None:
-    """Make accelerate shard on CPU ranks as it does on GPUs; it ignores the settings of FSDP there."""
+    """Make accelerate shard on CPU ranks as on GPUs: for its type MULTI_CPU it ignores the settings of FSDP."""
     state: Any = args.distributed_state
     if shards_weights() and state.distributed_type == DistributedType.MULTI_CPU:
-        state.distributed_type = DistributedType.MULTI_GPU  # the engines that FSDP may replace
+        state.distributed_type = DistributedType.MULTI_GPU  # which accelerate replaces by FSDP
 
 
 def arrange_buckets(model: Any) -> None:
@@ -99,7 +99,7 @@ class Ranks:
         return result
 
     def any(self, mine: bool) -> bool:
-        """Return True if it is true on any rank."""
+        """Return True on all ranks if `mine` is true on any."""
         return bool(self.begin_agreement(lambda: [mine])()[0])
 
     def gather(self, mine: object) -> list:
@@ -111,10 +111,10 @@ class Ranks:
         return values
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
-        """Run `action` on all ranks and return the results of all; raise on all if it fails on one."""
+        """Run `action` on all ranks and return the results of all; an error on one rank is raised on all."""
         if self.count == 1:
             return [action()]
-        value = bug = None
+        value = bug = None  # bug: an exception for which there is no line
         failure: tuple[str, int] | None = None  # line to print, exit code
         try:
             value = action()
@@ -135,6 +135,7 @@ class Ranks:
 
 @functools.cache
 def _all_ranks() -> Ranks:
+    """Return the ranks of this process's launch, always the same object: each construction makes a gloo group."""
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 

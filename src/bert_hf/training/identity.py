@@ -14,24 +14,24 @@ _MAX_ENTRIES = 4  # that a message lists
 
 
 def weights_checksum(checkpoint: str) -> str:
-    """Return the checksum of the initial weights; it tells two checkpoints at one path apart."""
+    """Return the checksum of a checkpoint's weights; in an identity it tells two checkpoints at one path apart."""
     files = weight_files(find_checkpoint(checkpoint))
     return text_checksum(" ".join(map(file_checksum, files)))[:16]
 
 
 def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the named attributes of a run's arguments as JSON values, to be one group of its identity."""
+    """Return a group of a run's identity: the named attributes of its arguments, as JSON values."""
     values = {name: getattr(args, name) for name in names}
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def selection_identity(args: Any) -> dict[str, Any]:
-    """Return the part of a run's identity on model selection: which weights are kept, and when it is evaluated."""
+    """Return the part of a run's identity on model selection: which weights are kept, by which evaluations."""
     if not args.load_best_model_at_end:
         return {"kept": "the last weights"}
 
     evaluation = settings(args, _EVALUATION)
-    if args.eval_strategy != "steps":  # the number of steps has no effect
+    if args.eval_strategy != "steps":  # it has no effect then
         evaluation["eval_steps"] = None
     return {"kept": args.metric_for_best_model, "evaluation": evaluation}
 
@@ -57,7 +57,7 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
     return changed
 
 
-def describe(changed: dict[str, list[str]]) -> str:
+def describe_differences(changed: dict[str, list[str]]) -> str:
     """Return `differences` as a clause of an error: the keys, and in parentheses the first differing entries."""
     entries = [entry for key in changed for entry in changed[key]]
     shown = "; ".join(entries[:_MAX_ENTRIES])

@@ -36,13 +36,14 @@ class LogLines(TrainerCallback):
             logger.info(f"eval {progress}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
-        """Return `12 min`, if the rest is as fast as the steps so far, evaluations included."""
-        done = max(1, state.global_step - self._first_step)
-        return _duration((time.monotonic() - self._began) / done * (state.max_steps - state.global_step))
+        """Return the time that the rest takes, as `12 min`, if it is as fast as the steps and evaluations so far."""
+        steps_done = max(1, state.global_step - self._first_step)
+        seconds_per_step = (time.monotonic() - self._began) / steps_done
+        return _format_duration(seconds_per_step * (state.max_steps - state.global_step))
 
 
-def _duration(seconds: float) -> str:
-    """Return `45 s`, `12 min` or `1.6 h`."""
+def _format_duration(seconds: float) -> str:
+    """Return a duration as `45 s`, `12 min` or `1.6 h`."""
     if seconds >= 1.5 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
@@ -71,14 +72,14 @@ def format_metrics(metrics: dict) -> str:
 
 
 def metric_label(name: str) -> str:
-    """Return `MLM loss` for `eval_mlm_loss`."""
+    """Return the name of a metric in words: `MLM loss` for `eval_mlm_loss`."""
     label = name.removeprefix("eval_").replace("_", " ")
     return re.sub(r"\b(mlm|nsp|f1)\b", lambda match: match[0].upper(), label)
 
 
 def trained_line(steps: int, trained: dict) -> str:
     """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s` of the metrics of `train`."""
-    text = f"trained: {steps:,} steps, {_duration(trained['train_runtime'])} since the last start"
+    text = f"trained: {steps:,} steps, {_format_duration(trained['train_runtime'])} since the last start"
     if "train_tokens_per_second" in trained:
         text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
     return text
@@ -86,7 +87,7 @@ def trained_line(steps: int, trained: dict) -> str:
 
 def use_log_lines(trainer: Trainer) -> None:
     """Replace Trainer's printing callback and progress bar with `LogLines`, whose lines have the time left."""
-    for kind in (PrinterCallback, ProgressCallback, LogLines):  # the last one may be there from an earlier call
-        trainer.remove_callback(kind)
+    for callback_class in (PrinterCallback, ProgressCallback, LogLines):  # the last may be there from an earlier call
+        trainer.remove_callback(callback_class)
     trainer.add_callback(LogLines())
     logging.disable_progress_bar()  # of transformers: writing and loading shards

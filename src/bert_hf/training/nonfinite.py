@@ -1,5 +1,6 @@
 """Detects losses and gradients that are not finite before they reach the weights, and reports where they come from."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -34,7 +35,7 @@ class NonFiniteGuard:
         return self._ranks.any(any(not loss.isfinite().item() for loss in self._losses))
 
     def forget(self) -> None:
-        """Drop what was recorded before training begins: the losses and the norm of an earlier one."""
+        """Drop the losses and the norm that an earlier training left; called when training begins."""
         self._losses = []
         self._settle = None
 
@@ -45,17 +46,16 @@ class NonFiniteGuard:
         """
         self.settle()
 
-        # On a GPU without waiting: the norm is read by the next check, or by `settle` before anything is saved
         may_overflow = scaler is not None and scaler.is_enabled()
         if isinstance(norm, Tensor) and norm.device.type == "cuda" and not may_overflow:
             losses = self._losses  # `abort` names them
-            copied = norm.detach().to("cpu", non_blocking=True)
+            host_norm = norm.detach().to("cpu", non_blocking=True)
             event = torch.cuda.Event()
             event.record()
 
             def read_norm() -> None:
                 event.synchronize()
-                if not math.isfinite(copied):
+                if not math.isfinite(host_norm):
                     self._losses = losses
                     self.abort(step)
 
@@ -73,8 +73,8 @@ class NonFiniteGuard:
     def abort(self, step: int) -> NoReturn:
         """End the run with a message that names the losses of a step that are not finite. Called by every rank."""
         losses = [loss.item() for loss in self._losses]
-        mine = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
-        bad_losses = [line for lines in self._ranks.gather(mine) for line in lines]
-        problem = "; ".join(bad_losses[:4]) or "gradient not finite"
+        my_bad_losses = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
+        bad_losses = itertools.chain.from_iterable(self._ranks.gather(my_bad_losses))
+        problem = "; ".join(itertools.islice(bad_losses, 4)) or "gradient not finite"
         remedy = "lower --learning_rate or inspect the examples"
         raise RunInterrupted(f"step {step}: {problem}; this step is not saved; {remedy}", NOT_FINITE)

@@ -24,19 +24,19 @@ _lock: FileIO | None = None  # the open lock file; the kernel releases the lock 
 
 def folder_of(args: TrainingArguments) -> Path:
     """Return the output folder of a run."""
-    assert args.output_dir is not None  # transformers has a default
+    assert args.output_dir is not None  # transformers sets a default
     return Path(args.output_dir)
 
 
 def check_no_foreign_files(folder: Path, marker: str) -> None:
-    """Raise an `InputError` unless a folder without `marker`, a file that each of our folders has, is new or empty."""
-    if not _is_empty(folder):
+    """Raise an `InputError` if a folder contains files; called where it lacks `marker`, the file that marks ours."""
+    if not _is_new_or_empty(folder):
         problem = f"the output folder contains files, and no {marker} that marks them as ours"
         raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 
-def _is_empty(folder: Path) -> bool:
-    """Return True for a folder that does not exist, or has only a lock and temporary files."""
+def _is_new_or_empty(folder: Path) -> bool:
+    """Return True for a folder that does not exist, or has only our lock and temporary files."""
     if not folder.exists():
         return True
     return folder.is_dir() and all(path.name == LOCK or _TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
@@ -46,22 +46,22 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
     """Return the folder that a recipe without a Trainer may write: new, empty, or with earlier results of the recipe.
 
     `ours` are globs of the files that the recipe writes; the first names the file that marks a folder as its own.
-    There `overwrite` removes them all, and a `resumable` recipe may go on.
+    There `overwrite` removes them all, and a `resumable` recipe may go on. Any other folder is an `InputError`.
     """
     if output_dir is None:
         raise InputError("missing option", where="--output_dir", remedy="give a folder")
     folder = Path(output_dir)
-    if _is_empty(folder):
+    if _is_new_or_empty(folder):
         return folder
 
-    # After `_is_empty`: another process, which prepares another part of the corpus, may begin at the same moment
+    # After `_is_new_or_empty`: a process that prepares another part of the corpus may begin at the same moment
     if not (folder / ours[0]).is_file():
         check_no_foreign_files(folder, marker=ours[0])
     elif (folder / "config.json").is_file():  # a tokenizer's files are there as well
         raise InputError("the output folder contains a model", where=folder, remedy="give another --output_dir")
     elif overwrite:
         for path in [path for pattern in reversed(ours) for path in folder.glob(pattern)]:
-            path.unlink(missing_ok=True)  # the first of `ours` comes last
+            path.unlink(missing_ok=True)  # the first of `ours` comes last: until then the folder is marked
     elif not resumable:
         hint = "use another --output_dir, or --overwrite_output_dir"
         raise InputError("output folder is not empty", where=folder, remedy=hint)
@@ -69,7 +69,7 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
 
 
 def take_lock(folder: Path) -> None:
-    """Lock a folder for this process until it ends."""
+    """Lock a folder for this process until it ends; an `InputError` where another process has locked it."""
     global _lock
     release_lock()
     _lock = open(folder / LOCK, "ab", buffering=0)  # noqa: SIM115 - held until the process ends

@@ -25,12 +25,9 @@ from bert_hf.training.distributed import Ranks
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
-_requested_by: str | None = None  # the signal that asked this process to end
-_deferred = False
+_requested_by: str | None = None  # the signal that asked this process to end, see `shutdown_reason`
+_deferred = False  # inside `defer_signals`
 _parent: int | None = None  # process number of the launcher, inside `handle_signals`
-
-
-# ---- signals
 
 
 @contextlib.contextmanager
@@ -49,14 +46,14 @@ def handle_signals() -> Iterator[None]:
     _deferred = False
     _parent = os.getppid()
     handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _on_signal) for number in handled}
+    handlers_before = {number: signal.signal(number, _on_signal) for number in handled}
 
     try:
         if sys.platform == "linux" and was_launched():
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)
         _requested_by = _parent = None
         _deferred = False
@@ -76,14 +73,14 @@ def _on_signal(number: int, frame) -> None:
         raise RunInterrupted(text, STOPPED)
 
 
-def shutdown_requested() -> str | None:
-    """Return the signal that asked this process to end, or None."""
+def shutdown_reason() -> str | None:
+    """Return what asked this process to end: the name of a signal, or `launcher exited`; None without a request."""
     return _requested_by
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Context manager: only record signals; the caller polls `shutdown_requested()` and ends when its state is saved.
+    """Context manager: only record signals; the caller polls `shutdown_reason()` and ends when its state is saved.
 
     After an exception they remain deferred: torchrun signals the other ranks as soon as the first one has ended.
     """
@@ -92,9 +89,6 @@ def defer_signals() -> Iterator[None]:
     _deferred = True
     yield
     _deferred = before
-
-
-# ---- time
 
 
 _began = time.monotonic()  # when this process imported the module
@@ -114,25 +108,24 @@ class TimeLimit:
         self.evaluation_seconds = 0.0  # of the latest evaluation
 
     def begin(self, hours_before: float = 0.0) -> None:
-        """Begin a run, or go on with one. In a program of one's own, the time before it does not count."""
-        in_command = _parent is not None  # inside `handle_signals`
-        self.hours_before = hours_before - (0.0 if in_command else seconds_running() / 3600)
+        """Begin to count, after `hours_before` in earlier processes: in a command from its start on, else from now."""
+        self.hours_before = hours_before
+        if _parent is None:  # not inside `handle_signals`: a program of one's own
+            self.hours_before -= seconds_running() / 3600
 
     def hours_spent(self) -> float:
+        """Return the hours that the run has taken in all of its processes."""
         return self.hours_before + seconds_running() / 3600
 
     def is_over(self) -> bool:
-        """Return True where only the final evaluation and saving still fit."""
+        """Return True if the time left only suffices for the final evaluation and saving."""
         reserved = (1.2 * self.evaluation_seconds + 10) / 3600  # a fifth more than the last one; ten seconds to save
         return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
 
 
-# ---- the line with which a run ends
-
-
 def interruption(step: int, folder: Path) -> RunInterrupted:
-    """Return the exception that ends a run after a step that is in a checkpoint."""
-    reason = shutdown_requested() or "another rank was asked to"
+    """Return the exception that ends a run after a signal; the checkpoint of `step` is saved in `folder`."""
+    reason = shutdown_reason() or "another rank was asked to"
     where = f"after step {step}, which is saved in {folder}/checkpoint-{step}"
     return RunInterrupted(f"{reason}, {where}; the same command resumes from it", STOPPED)
 

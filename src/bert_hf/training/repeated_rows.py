@@ -21,15 +21,16 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = own_rows = args.per_device_train_batch_size
+    size = args.per_device_train_batch_size
+    rows_of_last = size  # that this rank's last batch has of its own
     if args.world_size > 1 and has_length(dataset):
-        size_of_all = size * args.world_size
-        last_of_all = len(dataset) % size_of_all or size_of_all  # rows of the last batches, all ranks together
-        own_rows = min(max(0, last_of_all - args.process_index * size), size)
+        global_size = size * args.world_size
+        last_global_size = len(dataset) % global_size or global_size
+        rows_of_last = min(max(0, last_global_size - args.process_index * size), size)
 
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        was_filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, own_rows) if was_filled else batch
+        was_filled = rows_of_last < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, rows_of_last) if was_filled else batch
 
 
 def _first_rows(batch: dict, rows: int) -> dict:

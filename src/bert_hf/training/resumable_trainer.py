@@ -75,7 +75,7 @@ class ResumableTrainer(Trainer):
     def __init__(
         self, model: nn.Module | None = None, args: Any = None, *more: Any, facts: dict | None = None, **named
     ):
-        if args is not None:
+        if args is not None:  # settled before Trainer reads them
             if not isinstance(args, RunArguments):  # they have checked themselves
                 check_supported(args)
             hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
@@ -87,7 +87,6 @@ class ResumableTrainer(Trainer):
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args)
 
-        # Collaborators
         folder = Path(self.args.output_dir)
         self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
         self._checkpoints = RunCheckpoints(folder, self._ranks)
@@ -95,7 +94,6 @@ class ResumableTrainer(Trainer):
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
         self.add_callback(_AtBeginning(self._begin_training))
 
-        # Checkpoints
         self.facts = facts or {}
         self._saved_step = 0
         self._saved_at = time.monotonic()
@@ -113,11 +111,11 @@ class ResumableTrainer(Trainer):
         return summed
 
     def on_device(self, batch: dict) -> dict[str, Any]:
-        """Return a batch with its tensors on this rank's device; a GPU is not waited for."""
+        """Return a batch with its tensors on this rank's device, without waiting for a GPU."""
         return {name: self.to_device(x) if isinstance(x, Tensor) else x for name, x in batch.items()}
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on this rank's device; a GPU is not waited for."""
+        """Return a tensor on this rank's device, without waiting for a GPU: by way of pinned memory."""
         if tensor.device.type == "cpu" and self.args.device.type == "cuda":
             pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
             return pinned.to(self.args.device, non_blocking=True)
@@ -126,7 +124,7 @@ class ResumableTrainer(Trainer):
     # ---- What a subclass may add
 
     def begin(self, checkpoint: str | None) -> None:
-        """Prepare `train` from a checkpoint, or from step 0 (None), before data loaders are made."""
+        """Prepare `train` from a checkpoint, or step 0 (None), before data loaders are made; overrides call it."""
         if checkpoint is None:
             self._saved_step = 0
             self._time_limit.begin()
@@ -136,7 +134,7 @@ class ResumableTrainer(Trainer):
         return None
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Return the metrics; `evaluate` calls it, explains its errors and measures its time."""
+        """Return the metrics of a dataset; `evaluate` calls it, explains its errors and measures its time."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def log_state(self) -> dict:
@@ -161,7 +159,7 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            if self._ranks.any(preemption.shutdown_requested() is not None):  # a signal after the last step
+            if self._ranks.any(preemption.shutdown_reason() is not None):  # a signal after the last step
                 self._save_and_end(None)
         return result
 
@@ -192,20 +190,21 @@ class ResumableTrainer(Trainer):
         """
         if not self.accelerator.is_fsdp2:
             return super()._prepare_for_training(*args, **kwargs)
-        hidden: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
-        with replaced_attributes(self.model, **hidden):
+        without: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **without):
             return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, model, epoch, train_dataloader, *args, **kwargs) -> None:
+        """Run an epoch as Trainer does, its examples drawn for this epoch."""
         if not self.control.should_training_stop:  # else resumed from the checkpoint of the last step
             set_epoch(train_dataloader.batch_sampler, epoch)
             super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
-        """Keep the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
+        """Finish as Trainer does, but report the training loss of all ranks and steps, and delete no checkpoint."""
         self._finite.settle()
         self._tr_loss = self.sum_over_ranks(self._tr_loss) / self.args.world_size  # Trainer adds this rank's only
-        with replaced_attributes(self.args, save_total_limit=None):
+        with replaced_attributes(self.args, save_total_limit=None):  # the run ends when its metrics are written
             output = super()._finalize_training(trial, num_train_samples, start_time)
         return output._replace(training_loss=output.metrics["train_loss"])  # of the whole run, see `log`
 
@@ -276,7 +275,7 @@ class ResumableTrainer(Trainer):
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
         step, max_steps = self.state.global_step, self.state.max_steps
-        shutdown, save, out_of_time = map(bool, self._agreed_requests())
+        shutdown, save_is_due, out_of_time = map(bool, self._agreed_requests())
         if out_of_time and not self.control.should_training_stop:
             limit = f"time limit (--max_hours {self.args.max_hours})"
             logger.info(f"{limit} reached: stopping after step {step:,} of {max_steps:,}")
@@ -284,7 +283,7 @@ class ResumableTrainer(Trainer):
 
         # The first of the two calls
         ends_run = self.control.should_training_stop or step >= max_steps
-        ends_epoch = ends_run or float(self.state.epoch or 0.5).is_integer()  # not at epoch 0
+        ends_epoch = ends_run or (bool(self.state.epoch) and float(self.state.epoch).is_integer())  # not at epoch 0
         is_second_call = self._finished_step == step
         self._finished_step = step
         if ends_epoch and not is_second_call:
@@ -295,20 +294,20 @@ class ResumableTrainer(Trainer):
             return
 
         saves_last_step = getattr(self.args, "save_minutes", 0) and step >= max_steps
-        if (shutdown or save or saves_last_step) and self._saved_step != step:
+        if (shutdown or save_is_due or saves_last_step) and self._saved_step != step:
             self.control.should_save = True
         finish_step()
 
         # A single rank ends at once if the signal came during evaluation or saving, several after the next step
-        if shutdown or (self._ranks.count == 1 and preemption.shutdown_requested()):
+        if shutdown or (self._ranks.count == 1 and preemption.shutdown_reason()):
             self._save_and_end(trial)
 
     def _requests(self) -> tuple[bool, ...]:
         """Return what this rank asks of all: (stop because of a signal, save, stop because the time is over)."""
-        minutes = getattr(self.args, "save_minutes", 0)
-        since_saved = (time.monotonic() - self._saved_at) / 60
-        save = bool(minutes) and since_saved >= minutes
-        return preemption.shutdown_requested() is not None, save, self._time_limit.is_over()
+        save_minutes = getattr(self.args, "save_minutes", 0)
+        minutes_since_save = (time.monotonic() - self._saved_at) / 60
+        save_is_due = bool(save_minutes) and minutes_since_save >= save_minutes
+        return preemption.shutdown_reason() is not None, save_is_due, self._time_limit.is_over()
 
     def _save_and_end(self, trial) -> NoReturn:
         """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
@@ -326,13 +325,13 @@ class ResumableTrainer(Trainer):
     # ---- evaluation
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Return whether an evaluation is the best so far; its weights are then saved regardless of --save_steps."""
-        better = super()._determine_best_metric(metrics, trial)
-        self.control.should_save |= better and self.args.load_best_model_at_end
-        return better
+        """Return True for the best evaluation so far; its weights are then saved regardless of --save_steps."""
+        is_best = super()._determine_best_metric(metrics, trial)
+        self.control.should_save |= is_best and self.args.load_best_model_at_end
+        return is_best
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Evaluate, and note the time that it takes, which `--max_hours` leaves for the last evaluation."""
+        """Return the metrics of `run_evaluation`, and record its time, which `--max_hours` leaves for the last one."""
         began = time.monotonic()
         self._finite.settle()
         with self._explain_errors():
@@ -343,7 +342,7 @@ class ResumableTrainer(Trainer):
     # ---- writing a checkpoint
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save weights, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
+        """Save weights, configuration and tokenizer, and push; the stock method also pickles arguments and token."""
         self._save_model(Path(output_dir or self.args.output_dir), self._gather_weights())
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
@@ -363,7 +362,7 @@ class ResumableTrainer(Trainer):
         return self.network.state_dict()
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        """Write a checkpoint: rank 0 what was gathered from all ranks, and DeepSpeed its own files."""
+        """Write a checkpoint: rank 0 the states of all ranks, and DeepSpeed its own files. Called by all ranks."""
         self._finite.settle()
         self.store_flos()
 
@@ -399,7 +398,6 @@ class ResumableTrainer(Trainer):
         if self.accelerator.scaler is not None:
             states[trainer_state.SCALER] = self.accelerator.scaler.state_dict()
 
-        # One file per rank
         rank_states = self._ranks.gather(trainer_state.rank_state(self._resume_state()))
         return states | {trainer_state.rank_file("", rank).name: state for rank, state in enumerate(rank_states)}
 
@@ -479,7 +477,7 @@ class ResumableTrainer(Trainer):
 
 
 class _AtBeginning(TrainerCallback):
-    """Call a function when training begins."""
+    """Call a function when training begins: when Trainer has wrapped the model, and before the first step."""
 
     def __init__(self, action: Callable[[], None]):
         self.action = action

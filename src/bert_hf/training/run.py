@@ -26,14 +26,8 @@ from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import gather, rank0_value
-from bert_hf.training.identity import describe, differences, weights_checksum
-from bert_hf.training.optimization.optimizers import (
-    check_optimizer,
-    check_schedule,
-    global_batch_size,
-    optimizer_identity,
-    option_text,
-)
+from bert_hf.training.identity import describe_differences, differences, weights_checksum
+from bert_hf.training.optimization import optimizers
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
 from bert_hf.training.publishing.card import Card, write_card
 from bert_hf.training.publishing.curves import write_curves
@@ -73,22 +67,20 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> "Run | None":
-        """Return the run that a folder records; None if there is none."""
+        """Return the run that a folder records; None without a record."""
         content = read_json_object(folder / RUN_RECORD) or {}
         if not isinstance(content.get("identity"), dict):
             return None
         return cls(folder, **{name: content[name] for name in _RECORDED if name in content})
 
     def record(self) -> None:
-        """Write `run.json`."""
+        """Write the state of the run to `run.json`."""
         content = {"bert_hf": version("bert-hf"), **{name: getattr(self, name) for name in _RECORDED}}
         write_durably(self.folder / RUN_RECORD, json.dumps(content, indent=2) + "\n")
 
-    # ---- its files
-
     @contextlib.contextmanager
     def writing(self, public: bool | Collection[str] = False) -> Iterator[Path]:
-        """Context manager: record the files that appear or change in the folder, which it yields.
+        """Context manager: yield the folder, then record the files that appeared or changed in it as the run's.
 
         `public`: which of them are pushed; True for all but those in subfolders, False for none, or their names.
         """
@@ -110,7 +102,7 @@ class Run:
                 self.record()
 
     def _file_states(self) -> dict[str, tuple]:
-        """Return what changes with a file's content, for each file but checkpoints, the record and hidden ones."""
+        """Return inode, time and size of each file, which tell a change; no checkpoints, hidden files, record."""
         states = {}
         for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):
             name = path.relative_to(self.folder)
@@ -121,7 +113,7 @@ class Run:
         return states
 
     def write_examples(self, rows: list[list[str]]) -> None:
-        """Write some held-out rows, each a list of its texts, with which the demo begins."""
+        """Write some held-out rows, each a list of its texts, which the demo offers as examples."""
         with self.writing() as folder:
             if self.writes:
                 write_durably(folder / EXAMPLES, json.dumps(rows, ensure_ascii=False) + "\n")
@@ -135,8 +127,6 @@ class Run:
             if path.resolve().is_relative_to(self.folder.resolve()):  # the record may have been edited
                 path.unlink(missing_ok=True)
         (self.folder / RUN_RECORD).unlink()
-
-    # ---- its end
 
     def finish(
         self, trainer: Trainer, trained: dict, *, card: Card, metrics: dict[str, dict], baselines: dict
@@ -159,56 +149,55 @@ class Run:
             self.record()
 
     def push(self, args: TrainingArguments) -> None:
-        """Push the public files to `push_to`, with a card that loads the model from there."""
+        """Push the public files to `push_to`, with a card that loads the model from there, and record that."""
         names = [name for name, public in self.files.items() if public]
         options = {"private": args.hub_private_repo, "revision": args.hub_revision}
-        logger.info(f"pushed to {push(self.folder, str(self.push_to), names, **options)}")
+        address = push(self.folder, str(self.push_to), names, **options)
+        logger.info(f"pushed to {address}")
         self.pushed = [self.push_to, args.hub_revision]
         self.record()
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
     """Write `SPLIT_results.json` of each split, and `all_results.json`; return all metrics, sorted by name."""
-    together = dict(baselines)
+    all_metrics = dict(baselines)
     for results in metrics.values():
-        together |= results
+        all_metrics |= results
 
-    for name, results in {**metrics, "all": together}.items():
+    for split, results in {**metrics, "all": all_metrics}.items():
         text = json.dumps(results, indent=4) + "\n"  # the metrics in the order of their task
-        write_durably(folder / f"{name}_results.json", text)
-    return dict(sorted(together.items()))
+        write_durably(folder / f"{split}_results.json", text)
+    return dict(sorted(all_metrics.items()))
 
 
 # ---- checks before the data are prepared
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Check output folder, optimizer, schedule, device and Hub; yield the lines of `--check`.
+    """Yield the lines of `--check`; an `InputError` if folder, optimizer, schedule, device or Hub cannot be used.
 
     `metrics`: the names that --metric_for_best_model may give; empty where they are not known yet.
     """
-    # Folders
     folder = folder_of(args)
     yield check_writable(str(folder))
-    evaluated_before = not args.do_train and (folder / "eval_results.json").is_file()  # without leaving a record
+    evaluated_before = not args.do_train and (folder / "eval_results.json").is_file()  # which leaves no record
     if not (folder / RUN_RECORD).is_file() and not evaluated_before:
         check_no_foreign_files(folder, RUN_RECORD)
     checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
         raise InputError("no such checkpoint", where=checkpoint, remedy="give a folder checkpoint-N, or leave it out")
 
-    # Optimizer, schedule, device, metric
-    check_optimizer(args)
-    check_schedule(args)
+    optimizers.check_optimizer(args)
+    optimizers.check_schedule(args)
     if args.fp16 and args.use_cpu:
         remedy = "leave it out, or give --bf16 true"
         raise InputError("fp16 training is not supported on a CPU", where="--fp16", remedy=remedy)
     best = args.metric_for_best_model
     if best and metrics:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
-    yield f"run: {option_text(args.optim)}, {option_text(args.lr_scheduler_type)} schedule, seed {args.seed}"
+    names = map(optimizers.option_text, (args.optim, args.lr_scheduler_type))
+    yield f"run: {', '.join(names)} schedule, seed {args.seed}"
 
-    # Trackers, Hub
     for tracker in args.report_to or []:
         if tracker not in get_available_reporting_integrations():
             remedy = "pip install 'bert-hf[tensorboard]', 'bert-hf[trackio]' or 'bert-hf[wandb]'"
@@ -234,14 +223,14 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
     """Lock the output folder, seed the generators, and return the run that begins or continues there.
 
     Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once, unless an
-    input that the `options` name is in the folder.
+    input that the `options` name is in the folder. A finished run is pushed if it should be and has not been.
     """
     identity = json.loads(json.dumps(identity))  # as `run.json` has it: lists in place of tuples
     identities = gather(identity)
     for rank, other in enumerate(identities):
         if changed := differences(identities[0], other, was="rank 0 has"):
             remedy = "give all hosts the same files and the same command"
-            raise InputError(f"rank {rank}: {describe(changed)}", where=folder_of(args), remedy=remedy)
+            raise InputError(f"rank {rank}: {describe_differences(changed)}", where=folder_of(args), remedy=remedy)
     run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
     run.writes = args.process_index == 0
     if not run.writes and checkpoint_files.wait_for_files(run.folder, [RUN_RECORD]):
@@ -258,7 +247,7 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
 
 
 def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any]) -> Run:
-    """Lock the folder, and return the run with the checkpoint that it begins at. Called by rank 0 only."""
+    """Lock the folder, and return a new, finished or resumed run, with its checkpoint. Called by rank 0 only."""
     folder = folder_of(args)
     if Run.read(folder) is None:
         check_no_foreign_files(folder, RUN_RECORD)
@@ -266,15 +255,15 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     take_lock(folder)
     remove_leftovers(folder)
 
-    # A new run, in place of another one if that is asked for
+    # A new run; --overwrite_output_dir removes another one
     run = Run.read(folder)  # again: another process may have written it before the lock was taken
     changed = differences(run.identity, identity) if run is not None else {}
     if run is not None and changed and not args.overwrite_output_dir:
-        raise _other_run_error(run, identity, changed)
+        raise _another_run_error(run, identity, changed)
     if run is None or changed:
         requested = _verified_requested_checkpoint(args, identity)
         if run is not None:
-            _check_inputs_outside(folder, (args, *options))
+            _check_inputs_are_outside(folder, (args, *options))
             run.remove()
         run = Run(folder, identity)
         run.record()
@@ -302,13 +291,14 @@ def _begin_or_continue(args: RunArguments, identity: dict, options: Iterable[Any
     return run
 
 
-def _other_run_error(run: Run, identity: dict, changed: dict[str, list[str]]) -> InputError:
+def _another_run_error(run: Run, identity: dict, changed: dict[str, list[str]]) -> InputError:
     """Return the error for a command whose output folder has another run: what differs, and the remedies."""
     hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
     checkpoints = checkpoint_files.checkpoints(run.folder)
     if checkpoints and not _differences_but_duration(run.identity, identity):
         hint += f"; a longer run continues it with --resume_from_checkpoint {checkpoints[0]}"
-    return InputError(f"the output folder contains another run: {describe(changed)}", where=run.folder, remedy=hint)
+    problem = f"the output folder contains another run: {describe_differences(changed)}"
+    return InputError(problem, where=run.folder, remedy=hint)
 
 
 def _differences_but_duration(before: dict, identity: dict) -> dict:
@@ -317,25 +307,26 @@ def _differences_but_duration(before: dict, identity: dict) -> dict:
     With `long_seq_length` these count as well: a longer run would change the sequence length at another step.
     """
     if not (before.get("examples") or {}).get("long_seq_length"):
+        # The duration of `before` in both
         duration = {name: before.get("schedule", {}).get(name) for name in _DURATION}
         identity = {**identity, "schedule": {**identity.get("schedule", {}), **duration}}
     return differences(before, identity)
 
 
-def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
+def _check_inputs_are_outside(folder: Path, options: Iterable[Any]) -> None:
     """Raise an `InputError` if an option names an input in a folder whose files are about to be removed."""
-    for each, name in itertools.product(options, _INPUTS):
-        value = getattr(each, name, None)
-        paths = [value] if isinstance(value, str) else value or []
-        for path in paths:
-            places = map(Path, glob.glob(path) or [path])
-            if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
-                problem = f"{path} is inside the output folder, which would be overwritten"
+    for arguments, name in itertools.product(options, _INPUTS):
+        value = getattr(arguments, name, None)
+        patterns = [value] if isinstance(value, str) else value or []
+        for pattern in patterns:
+            paths = map(Path, glob.glob(pattern) or [pattern])
+            if any(path.resolve().is_relative_to(folder.resolve()) for path in paths):
+                problem = f"{pattern} is inside the output folder, which would be overwritten"
                 raise InputError(problem, where=f"--{name}", remedy="give another --output_dir")
 
 
 def _verify_with_best(checkpoint: Path) -> None:
-    """Verify a checkpoint and, beside it, the one of the best model until then."""
+    """Verify a checkpoint and the one of the best model up to it; raise `DamagedCheckpoint` if either differs."""
     checkpoint_files.verify(checkpoint)
     if best := checkpoint_files.best_beside(checkpoint):
         checkpoint_files.verify(best)
@@ -343,12 +334,12 @@ def _verify_with_best(checkpoint: Path) -> None:
 
 def requested_checkpoint(args: TrainingArguments) -> str | None:
     """Return the folder that --resume_from_checkpoint names; None without the option, or for `true` (the newest)."""
-    name = args.resume_from_checkpoint
-    return None if not name or str(name).lower() == "true" else str(name)
+    name = str(args.resume_from_checkpoint or "true")
+    return None if name.lower() == "true" else name
 
 
 def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
-    """Return the folder that --resume_from_checkpoint names, verified: of the same run, which may now be longer."""
+    """Return the folder that --resume_from_checkpoint names, or None; an `InputError` if damaged or of another run."""
     name = requested_checkpoint(args)
     if name is None:
         return None
@@ -357,7 +348,7 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
     check_checkpoint_compatible(manifest, args)
     before = manifest.get("identity")  # a Trainer in a program of one's own records none
     if before and (changed := _differences_but_duration(before, identity)):
-        problem = f"the checkpoint belongs to another run: {describe(changed)}"
+        problem = f"the checkpoint belongs to another run: {describe_differences(changed)}"
         raise InputError(problem, where=name, remedy="--model_name_or_path begins a new run with its weights")
     return name
 
@@ -366,7 +357,7 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
 
 
 def evaluation_run(args: RunArguments) -> Run:
-    """Return the run in the output folder, to evaluate without training; without one, a run that leaves no record."""
+    """Return the run in the output folder, to evaluate but not push it; in a new folder a run without a record."""
     args.push_to_hub = False
     folder = folder_of(args)
     folder.mkdir(parents=True, exist_ok=True)
@@ -388,14 +379,14 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
     if run is None or not run.finished:
         remedy = "train first, or give --model_name_or_path and another --output_dir"
         raise InputError("no finished run to evaluate", where=folder, remedy=remedy)
-    is_its_own = named is None or folder.resolve() == Path(named).resolve()
-    if not is_its_own and run.identity.get("weights") != weights_checksum(str(named)):
+    names_output = named is None or folder.resolve() == Path(named).resolve()
+    if not names_output and run.identity.get("weights") != weights_checksum(str(named)):
         raise InputError("the output folder contains another run", where=folder, remedy="give another --output_dir")
     return str(folder)
 
 
 def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None:
-    """Set the options that are not given to their values in training: columns, lengths, stride, context, …"""
+    """Set and log options that are not given to their values in training: columns, lengths, stride, context, …"""
     for name, value in (trained or {}).items():
         current = getattr(options, name, None)
         is_default = current == getattr(type(options), name, None) and name not in options.from_command_line
@@ -412,10 +403,11 @@ def recorded_precision(args: RunArguments) -> str | None:
     """
     identity = identity_in(folder_of(args))
     if identity and args.overwrite_output_dir:
-        optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
-        before = {name: (identity.get("optimizer") or {}).get(name) for name in optimizer}
-        known = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
-        if differences({**identity, "optimizer": before}, json.loads(json.dumps(known))):
+        optimizer = optimizers.optimizer_identity(args)
+        given = {name: value for name, value in optimizer.items() if value is not None}
+        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in given}
+        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": given}
+        if differences({**identity, "optimizer": recorded}, json.loads(json.dumps(known))):
             identity = None
     if identity is None and (named := requested_checkpoint(args)):
         identity = identity_in(Path(named))

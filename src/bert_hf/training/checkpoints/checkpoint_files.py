@@ -51,28 +51,28 @@ def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def commit(temporary: Path, final: Path, facts: dict) -> None:
-    """Write a manifest of the files in `temporary`, with `facts` beside them; flush all, and rename it to `final`."""
+    """Make `temporary` the checkpoint `final`: write its manifest (files and `facts`), flush everything, rename it."""
     paths = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
     entries = {
         str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(paths, _file_digests(paths), strict=True)
     }
     manifest = {**facts, "files": entries}
-    write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
+    write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest_of(manifest)}, indent=2) + "\n")
 
     # Flush every file and folder before the rename
     for path in (*paths, *sorted({path.parent for path in paths}), temporary):
         flush_to_disk(path)
 
-    # An older checkpoint of the same step is replaced: `temporary` is complete
+    # Replace an older checkpoint of the same step: `temporary` is complete
     if final.exists():
-        _delete(final)
+        _delete_checkpoint(final)
     os.rename(temporary, final)
     flush_to_disk(final.parent)
 
 
-def _delete(checkpoint: Path) -> None:
-    """Rename, then delete: an interrupted deletion leaves no folder that looks like a damaged checkpoint."""
+def _delete_checkpoint(checkpoint: Path) -> None:
+    """Delete a checkpoint, renamed first: an interrupted deletion leaves none that looks damaged."""
     deleted = checkpoint.with_name(f"{TEMPORARY}deleted-{checkpoint.name}")
     shutil.rmtree(deleted, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -80,22 +80,22 @@ def _delete(checkpoint: Path) -> None:
         shutil.rmtree(deleted, ignore_errors=True)
 
 
-def _digest(manifest: dict) -> str:
+def _digest_of(manifest: dict) -> str:
     """Return the SHA-256 of a manifest without its digest; spaces and the order of keys do not matter."""
     return json_checksum({key: value for key, value in manifest.items() if key != "sha256"})
 
 
 def verify(folder: Path) -> dict:
-    """Compare every file of a checkpoint with its manifest, and the step with its name; return the manifest."""
+    """Return the manifest of a checkpoint; raise `DamagedCheckpoint` if a file or the step in its name differs."""
     path = folder / MANIFEST
     manifest = read_json_object(path) if path.is_file() else None
-    if manifest is None or manifest.get("sha256") != _digest(manifest):
+    if manifest is None or manifest.get("sha256") != _digest_of(manifest):
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
     if step_of(folder) not in (-1, manifest.get("step")):  # -1: the folder has another name
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
 
-    # The first file that differs from its entry
+    # Files that the manifest lacks; a file manager or NFS may add hidden ones
     entries = manifest["files"]
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -124,23 +124,23 @@ def verify_named(folder: Path) -> dict:
     return verify(folder)
 
 
-def checkpoints(run: Path) -> list[Path]:
-    """Return the checkpoints of a run folder, newest (highest step) first, verified or not."""
-    return sorted((path for path in run.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
+def checkpoints(run_folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, newest (highest step) first, verified or not."""
+    return sorted((path for path in run_folder.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: str | Path | None) -> int:
-    """Return the step in the name of a checkpoint's folder; -1 if the name has no step."""
+    """Return the step in the name of a checkpoint's folder; -1 for any other name, or None."""
     match = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
     return int(match[1]) if match else -1
 
 
-def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path | None:
-    """Return the newest checkpoint that passes `check`; damaged ones are reported, remains of saves removed."""
-    for leftover in run.glob(TEMPORARY + "*"):
+def newest_verified(run_folder: Path, check: Callable[[Path], object] = verify) -> Path | None:
+    """Return the newest checkpoint that passes `check`, or None; warn of damaged ones, remove interrupted saves."""
+    for leftover in run_folder.glob(TEMPORARY + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
-    for folder in checkpoints(run):
+    for folder in checkpoints(run_folder):
         try:
             check(folder)
             return folder
@@ -149,20 +149,20 @@ def newest_verified(run: Path, check: Callable[[Path], object] = verify) -> Path
     return None
 
 
-def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Delete checkpoints older than the `keep` newest ones named in `good`, except `spared`; 0 or None: keep all."""
-    folders = checkpoints(run)
-    newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
-    if not keep or len(newest_good) < keep:
+def rotate(run_folder: Path, keep: int | None, verified: set[str], spared: str | None = None) -> None:
+    """Delete checkpoints older than the `keep` newest `verified` ones, not `spared` (a path); 0, None: keep all."""
+    folders = checkpoints(run_folder)
+    kept = [folder for folder in folders if folder.name in verified][: keep or 0]
+    if not keep or len(kept) < keep:
         return
 
-    for folder in folders[folders.index(newest_good[-1]) + 1 :]:
+    for folder in folders[folders.index(kept[-1]) + 1 :]:
         if folder.name != Path(spared or "").name:
-            _delete(folder)
+            _delete_checkpoint(folder)
 
 
 def best_beside(checkpoint: Path) -> Path | None:
-    """Return the best checkpoint until then, which this one's trainer state names; it may have been deleted."""
+    """Return the path of the best checkpoint up to this one, which may have been deleted; None if none is the best."""
     best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
     return checkpoint.with_name(f"checkpoint-{best}") if best else None
 
@@ -178,7 +178,7 @@ class RunCheckpoints:
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
         """Return the checkpoint to resume from: the named one, or for True the newest verified one in the folder.
 
-        The best model beside a checkpoint of another folder is copied, until there is a better one.
+        None for None or False. Rank 0 chooses for all, and copies the best model that belongs to a named checkpoint.
         """
         if not resume_from_checkpoint:
             return None
@@ -187,26 +187,33 @@ class RunCheckpoints:
             if self._ranks.rank:
                 return None
             if resume_from_checkpoint is True:
-                chosen = newest_verified(self.folder)
-                if chosen is None:
-                    remedy = "start without --resume_from_checkpoint"
-                    raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
-                return chosen
-
-            chosen = Path(resume_from_checkpoint)
-            verify_named(chosen)
-            best = best_beside(chosen)
-            if best is not None and best.is_dir() and not (self.folder / best.name).exists():
-                copied = shutil.copytree(best, self.folder / f"{TEMPORARY}{best.name}", dirs_exist_ok=True)
-                copied.rename(self.folder / best.name)
-            return chosen
+                return self._newest()
+            named = Path(resume_from_checkpoint)
+            verify_named(named)
+            self._copy_best(named)
+            return named
 
         chosen: Any = self._ranks.run_on_all_ranks(choose_on_rank0)[0]
         self._verified.add(chosen.name)
         return str(chosen)
 
+    def _newest(self) -> Path:
+        """Return the newest verified checkpoint in the folder; an `InputError` if there is none."""
+        newest = newest_verified(self.folder)
+        if newest is None:
+            remedy = "start without --resume_from_checkpoint"
+            raise InputError("has no complete checkpoint of bert_hf", where=self.folder, remedy=remedy)
+        return newest
+
+    def _copy_best(self, checkpoint: Path) -> None:
+        """Copy the best model up to a checkpoint of another folder: it stays the best until there is a better one."""
+        best = best_beside(checkpoint)
+        if best is not None and best.is_dir() and not (self.folder / best.name).exists():
+            copy = shutil.copytree(best, self.folder / f"{TEMPORARY}{best.name}", dirs_exist_ok=True)
+            copy.rename(self.folder / best.name)
+
     def verify_once(self, checkpoint: Path) -> None:
-        """Compare a checkpoint's files with its manifest, unless this process has done so before."""
+        """Verify a checkpoint unless this process has written it or resumed from it."""
         if checkpoint.name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
                 wait_for_files(checkpoint, [MANIFEST])
@@ -222,20 +229,20 @@ class RunCheckpoints:
         temporary = final.with_name(TEMPORARY + final.name)
         rank = self._ranks.rank
 
-        def begin() -> None:
+        def make_folder() -> None:
             if rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir(parents=True)
 
-        def write() -> list[str]:
+        def write_and_list() -> list[str]:
             temporary.mkdir(parents=True, exist_ok=True)  # rank 0's may not be visible on this host yet
             write_files(temporary)
-            own = temporary.rglob(f"*rank_{rank}[._]*")  # DeepSpeed's zero_pp_rank_1_mp_rank_00_…
-            return [str(path.relative_to(temporary)) for path in own]
+            of_rank = temporary.rglob(f"*rank_{rank}[._]*")  # DeepSpeed's zero_pp_rank_1_mp_rank_00_…
+            return [str(path.relative_to(temporary)) for path in of_rank]
 
-        def finish() -> None:
+        def commit_and_rotate(names: list[str]) -> None:
             if rank == 0:
-                if missing := wait_for_files(temporary, [name for names in written for name in names]):
+                if missing := wait_for_files(temporary, names):
                     what = f"{missing[0]}: written by another rank, but not visible after {VISIBLE_WITHIN:g} s"
                     raise InputError(what, where=temporary, remedy="use an --output_dir that all hosts share")
                 commit(temporary, final, facts)
@@ -243,9 +250,10 @@ class RunCheckpoints:
                 rotate(final.parent, keep, self._verified, spared=spared)
 
         try:
-            self._ranks.run_on_all_ranks(begin)
-            written = self._ranks.run_on_all_ranks(write)
-            self._ranks.run_on_all_ranks(finish)
+            self._ranks.run_on_all_ranks(make_folder)
+            names_by_rank = self._ranks.run_on_all_ranks(write_and_list)
+            names = [name for names in names_by_rank for name in names]
+            self._ranks.run_on_all_ranks(lambda: commit_and_rotate(names))
         except (Exception, RunInterrupted):
             if rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)

@@ -15,12 +15,7 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as sharded_state
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -37,18 +32,15 @@ SCHEDULER = "scheduler.safetensors"
 SCALER = "scaler.safetensors"
 
 
-# ---- nested state in one file
-
-
 def save_state(state: Any, path: Path) -> None:
     """Write nested dicts, lists, tuples, numbers, strings and tensors as safetensors, their nesting in its header."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_to_skeleton(state, tensors))
-    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
+    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})  # a schedule has none
 
 
 def load_state(path: Path) -> Any:
-    """Read what `save_state` wrote."""
+    """Return the state that `save_state` wrote; raise `DamagedCheckpoint` if the file cannot be read."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -58,7 +50,10 @@ def load_state(path: Path) -> Any:
 
 
 def _to_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the JSON skeleton of a state; copies of its tensors are added to `tensors`."""
+    """Return a state as JSON, and add copies of its tensors to `tensors`.
+
+    (3, tensor) becomes {"kind": "tuple", "of": [3, {"kind": "tensor", "of": "0"}]}, with the tensor under "0".
+    """
     if isinstance(value, torch.Tensor | np.ndarray):
         name = str(len(tensors))
         plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
@@ -79,7 +74,7 @@ def _to_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _from_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state of a skeleton that `_to_skeleton` made."""
+    """Return the state from which `_to_skeleton` made this skeleton and these tensors."""
     if not isinstance(value, dict):
         return value
 
@@ -91,9 +86,6 @@ def _from_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return {_from_skeleton(k, tensors): _from_skeleton(v, tensors) for k, v in content}
     items = [_from_skeleton(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
-
-
-# ---- model
 
 
 def save_model(
@@ -118,6 +110,7 @@ def save_model(
 
 
 def _save_pretrained(model: PreTrainedModel, folder: Path, weights: dict[str, Tensor]) -> None:
+    """Write weights and configuration with `save_pretrained`; the configuration names the precision of the weights."""
     saved_dtypes = {value.dtype for value in weights.values()}
     vars(model)["_weight_conversions"] = None  # else the names of an old checkpoint return: LayerNorm.gamma
     model.save_pretrained(folder, state_dict=dict(weights))
@@ -141,37 +134,35 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
     if not sharded:
         load_weights(model, folder)
         return
-    options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
-    set_model_state_dict(model, read_weights(folder), options=options)
+    options = sharded_state.StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights once
+    sharded_state.set_model_state_dict(model, read_weights(folder), options=options)
 
 
 def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
     """Return the state of an optimizer that accelerate prepared; if FSDP has `sharded` it, whole on rank 0 only."""
     if not sharded:
         return optimizer.state_dict()
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
+    options = sharded_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return sharded_state.get_optimizer_state_dict(model, optimizer.optimizer, options=options)
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
     """Load what `optimizer_state` returned from a checkpoint."""
     state = load_state(folder / OPTIMIZER)
     if sharded:
-        set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
+        options = sharded_state.StateDictOptions(full_state_dict=True)
+        sharded_state.set_optimizer_state_dict(model, optimizer.optimizer, state, options=options)
     else:
         optimizer.load_state_dict(state)
 
 
-# ---- what each rank writes: random generators, and the log since its last line
-
-
 def rank_file(folder: str | Path, rank: int) -> Path:
-    """Return the path of the `rank_state` of a rank in a checkpoint."""
+    """Return the path at which a checkpoint holds the `rank_state` of a rank."""
     return Path(folder) / f"rank_{rank}.safetensors"
 
 
 def rank_state(log: dict) -> dict:
-    """Return what differs by rank: the states of the random generators, and the running log."""
+    """Return what differs by rank: random generators, and `log`: what resuming needs and Trainer does not save."""
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
@@ -179,17 +170,17 @@ def rank_state(log: dict) -> dict:
 
 
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
-    """Return the logs that this rank has to resume from, each with the `rank` that wrote it.
+    """Return the `log` of each `rank_state` that this rank has to resume from, with the `rank` that wrote it.
 
     That is its own log; where another number of ranks wrote the checkpoint, the logs of all, to be summed.
     """
-    written = len(list(Path(folder).glob("rank_*.safetensors")))
-    numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
-    return [{**load_state(rank_file(folder, number))["log"], "rank": number} for number in numbers]
+    saved_count = len(list(Path(folder).glob("rank_*.safetensors")))
+    sources = [ranks.rank] if saved_count == ranks.count else range(max(1, saved_count))
+    return [{**load_state(rank_file(folder, rank))["log"], "rank": rank} for rank in sources]
 
 
 def load_generators(folder: str | Path, rank: int, seed: int) -> None:
-    """Set the random generators to the state in a checkpoint, or to a new one where it has none of this rank."""
+    """Set the random generators to this rank's state in a checkpoint; seed them anew where it has none."""
     path = rank_file(folder, rank)
     if not path.is_file():
         step = json.loads((Path(folder) / "trainer_state.json").read_text())["global_step"]
@@ -222,7 +213,7 @@ def process_facts(args: TrainingArguments) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args: TrainingArguments) -> None:
-    """Check that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint."""
+    """Raise an `InputError` unless this engine and (under DeepSpeed) number of ranks can resume from a checkpoint."""
     saved_with = manifest.get("engine", "torch")
     current = engine(args)
     if "deepspeed" in (saved_with, current):

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 # Coefficients of the quintic iteration (Jordan et al. 2024): steep at zero, singular values end in about [0.7, 1.2].
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
-_EPSILON = 1e-7
+_EPSILON = 1e-7  # in place of the norm of a zero matrix
 _MOMENTUM = 0.95  # μ below
 
 _lists: Any = torch  # its operations on lists of tensors have no type annotations
@@ -37,7 +37,7 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     x = matrix.to(dtype)
     x = x.mT if rows > columns else x  # the products below are of the shorter side
     norm = x.norm() if x.ndim == 2 else x.flatten(1).norm(dim=1)[:, None, None]
-    x = x / norm.clamp(min=_EPSILON)  # no singular value above 1
+    x = x / norm.clamp(min=_EPSILON)  # Frobenius norm: no singular value is above 1
 
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
@@ -48,32 +48,33 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def orthogonalize_all(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """Orthogonalize n matrices of one shape, (n, rows, columns).
+    """Return n matrices of one shape orthogonalized, (n, rows, columns).
 
     The ranks of a run, which all have the same matrices, share the work: each computes an equal part of them.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     if ranks == 1:
-        return _orthogonalize_stack(matrices, dtype)
+        return _orthogonalize_on_this_rank(matrices, dtype)
 
-    share = -(-len(matrices) // ranks)  # of each rank; the last ranks fill theirs up with zeros
+    share = -(-len(matrices) // ranks)  # of each rank, rounded up; the last ranks fill theirs up with zeros
     begin = dist.get_rank() * share
-    mine = torch.zeros(share, *matrices[0].shape, dtype=dtype, device=matrices[0].device)
-    if own := matrices[begin : begin + share]:
-        mine[: len(own)] = _orthogonalize_stack(own, dtype)
-    results = mine.new_empty(ranks * share, *matrices[0].shape)
-    dist.all_gather_into_tensor(results, mine)
+    my_matrices = matrices[begin : begin + share]
+    my_results = torch.zeros(share, *matrices[0].shape, dtype=dtype, device=matrices[0].device)
+    if my_matrices:
+        my_results[: len(my_matrices)] = _orthogonalize_on_this_rank(my_matrices, dtype)
+    results = my_results.new_empty(ranks * share, *matrices[0].shape)
+    dist.all_gather_into_tensor(results, my_results)
     return results[: len(matrices)]
 
 
-def _orthogonalize_stack(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """Orthogonalize one by one on a CPU, which gains nothing from a stack (on an H200: a seventh of the time)."""
-    if matrices[0].device.type == "cpu":
+def _orthogonalize_on_this_rank(matrices: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return n matrices of one shape orthogonalized, (n, rows, columns), without the help of other ranks."""
+    if matrices[0].device.type == "cpu":  # which gains nothing from a stack; an H200 takes a seventh of the time
         return torch.stack([orthogonalize(matrix, dtype) for matrix in matrices])
     return orthogonalize(torch.stack(matrices), dtype)
 
 
-def encoder_matrices(model: nn.Module) -> list[str]:
+def encoder_matrix_names(model: nn.Module) -> list[str]:
     """Return the names of the parameters that Muon updates: the two-dimensional weights of the encoder's layers."""
     return [
         name
@@ -91,7 +92,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     The factor 0.2 · √max(r, c) gives the update the root mean square of AdamW's updates (Liu et al. 2025, "Muon is
     Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
-    Each group has `params`, `lr` and `weight_decay`; `dtype` is the precision of the orthogonalisation.
+    Groups have `params`, `lr`, `weight_decay`, those of Muon `momentum`; `dtype`: precision of the orthogonalisation.
     """
 
     def __init__(
@@ -141,9 +142,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
         for weights in by_shape.values():
             # One by one on a single CPU, where a stack gains nothing and needs memory
             separately = weights[0].device.type == "cpu" and not dist.is_initialized()
-            size = 1 if separately else len(weights)
-            for begin in range(0, len(weights), size):
-                self._step_equal_shapes(weights[begin : begin + size], group)
+            at_once = 1 if separately else len(weights)
+            for begin in range(0, len(weights), at_once):
+                self._step_equal_shapes(weights[begin : begin + at_once], group)
 
     def _step_equal_shapes(self, weights: list[Any], group: dict) -> None:
         """Update matrices of one shape together, as in the class's formula."""
@@ -160,7 +161,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         _lists._foreach_add_(weights, updates, alpha=-group["lr"] * scale)
 
     def _averaged_gradients(self, weights: list[Any], momentum: float) -> list[Tensor]:
-        """Update the momentum buffers; return the gradients of whole matrices, averaged with Nesterov's momentum."""
+        """Update the momentum buffers M; return μM + (1 − μ)G (Nesterov's momentum) of each whole matrix."""
         gradients = [weight.grad for weight in weights]
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
         _lists._foreach_lerp_(buffers, gradients, 1 - momentum)

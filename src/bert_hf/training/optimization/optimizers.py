@@ -17,7 +17,7 @@ from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.identity import settings
-from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrix_names
 
 
 def global_batch_size(args: TrainingArguments) -> int:
@@ -40,8 +40,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 
 @cache
-def _late_step(device: torch.device) -> Tensor:
-    """Return a step so late that fused AdamW corrects nothing: 0.999^2³⁰ is 0. In float32 2³⁰ + 1 is 2³⁰ again."""
+def _late_step_count(device: torch.device) -> Tensor:
+    """Return 2³⁰, a step at which fused AdamW corrects nothing (1 − 0.999^2³⁰ is 1); in fp32, 2³⁰ + 1 is the same."""
     return torch.full((), 2.0**30, dtype=torch.float32, device=device)
 
 
@@ -85,7 +85,7 @@ class BertAdam(torch.optim.Optimizer):
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
-            [_late_step(p.device) for p in parameters],  # at which 1 − βᵗ is 1: no correction
+            [_late_step_count(p.device) for p in parameters],  # at which 1 − βᵗ is 1: no correction
             fused=True,
             amsgrad=False,
             beta1=beta1,
@@ -98,28 +98,28 @@ class BertAdam(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
+class OptimizerEntry:
+    """A value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
-    options: tuple[str, ...] = ()  # that it reads besides learning rate and weight decay; part of a run's identity
+    options: tuple[str, ...] = ()  # it reads besides learning rate and weight decay; part of a run's identity
     whole_matrices: bool = False  # it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank
 
 
-def _from_transformers(model: nn.Module, args: Any) -> torch.optim.Optimizer:
+def _make_stock(model: nn.Module, args: Any) -> torch.optim.Optimizer:
     """Return the optimizer that Trainer would make, on our parameter groups."""
     optimizer_class, options = Trainer.get_optimizer_cls_and_kwargs(args)
     return optimizer_class(parameter_groups(model, args.weight_decay), **options)
 
 
-def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
+def _make_bert_adam(model: nn.Module, args: Any) -> BertAdam:
     groups = parameter_groups(model, args.weight_decay)
     return BertAdam(groups, lr=args.learning_rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
 
 
-def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
+def _make_muon(model: nn.Module, args: Any) -> MuonWithAdamW:
     """Return Muon for the encoder's matrices and AdamW, in two groups (`parameter_groups`), for all other weights."""
-    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
+    by_muon = [model.get_parameter(name) for name in encoder_matrix_names(model)]
     matrices = {id(parameter) for parameter in by_muon}
 
     by_adamw = []
@@ -139,13 +139,13 @@ def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
 _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 
 # Resume is tested with each of them.
-OPTIMIZERS: dict[str, Entry] = {
-    "adamw_torch_fused": Entry(_from_transformers, _ADAM),
-    "adamw_torch": Entry(_from_transformers, _ADAM),
-    "bert_adam": Entry(_bert_adam, _ADAM),
-    "muon": Entry(_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
-    "sgd": Entry(_from_transformers),
-    "adafactor": Entry(_from_transformers),
+OPTIMIZERS: dict[str, OptimizerEntry] = {
+    "adamw_torch_fused": OptimizerEntry(_make_stock, _ADAM),
+    "adamw_torch": OptimizerEntry(_make_stock, _ADAM),
+    "bert_adam": OptimizerEntry(_make_bert_adam, _ADAM),
+    "muon": OptimizerEntry(_make_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
+    "sgd": OptimizerEntry(_make_stock),
+    "adafactor": OptimizerEntry(_make_stock),
 }
 
 
@@ -167,7 +167,7 @@ def optimizer_identity(args: Any) -> dict[str, Any]:
 
 
 def check_optimizer(args: Any) -> None:
-    """Check that --optim is known, that `args` have its options (stock arguments lack ours), and suits the engine."""
+    """Raise an `InputError` if --optim is unknown, has options that stock `args` lack, or does not suit the engine."""
     name = option_text(args.optim)
     available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
     check_known(name, available, f"unknown optimizer: {name}", "--optim")
@@ -198,13 +198,15 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
     """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run."""
     decay = kwargs.get("num_decay_steps", 0)
-    decay = round(decay * total_steps) if decay < 1 else decay
+    if decay < 1:
+        decay = round(decay * total_steps)
     if warmup_steps + decay > total_steps:
         needed = f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up"
         remedy = 'use a smaller number or a share, as in {"num_decay_steps": 0.2}'
         what = f"{needed} are more than the run's {total_steps:,}"
         raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
-    kwargs = {**kwargs, "num_decay_steps": decay} if decay else kwargs
+    if decay:  # else transformers reports that it is missing
+        kwargs = {**kwargs, "num_decay_steps": decay}
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
 
 
@@ -219,7 +221,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
-    """Return the schedule that --lr_scheduler_type names, for a run of `total_steps`."""
+    """Return the schedule that --lr_scheduler_type names, for a run of `total_steps`; warn of too long a warm-up."""
     name = option_text(args.lr_scheduler_type)
     warmup = args.get_warmup_steps(total_steps)
     if name != "constant" and warmup >= total_steps:
@@ -242,7 +244,7 @@ def steps_identity(args: Any) -> dict[str, Any]:
 
 
 def check_schedule(args: Any) -> None:
-    """Make the schedule for a long run, to find an unknown name and arguments that it does not take."""
+    """Raise an `InputError` for an unknown schedule, or arguments that it does not take: make it for a long run."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 
@@ -251,5 +253,5 @@ def check_schedule(args: Any) -> None:
     try:
         SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(args.lr_scheduler_kwargs or {}))
     except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
+        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]  # without the class that Python names
         raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="fix them") from None

@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the H
 
 @dataclass
 class Card:
-    """The contents of a model card without its metrics. Licence, source and language only as the user gave them."""
+    """The contents of a model card but its metrics. Licence, source and language are only those that the user gave."""
 
     pipeline_tag: str  # fill-mask, text-classification, …
     command: str
@@ -57,7 +57,7 @@ class Card:
 
 
 def local_name(folder: Path) -> str:
-    """Return how the card's code names a folder, until it is pushed; never a path of this machine."""
+    """Return the name of a run's folder in the code of its card, until it is pushed; never an absolute path."""
     return folder.name if folder.is_absolute() else folder.as_posix()
 
 
@@ -67,32 +67,33 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: di
     Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
     """
     results = _finite_metrics(metrics)
-    place = local_name(folder)
-    text = ModelCard.from_template(
+    model = local_name(folder)
+    card_text = ModelCard.from_template(
         _front_matter(card, results, folder.name),
         template_path=str(_TEMPLATE),
         card=card,
         title=folder.name,
-        usage=card.usage(place) if card.usage else _pipeline(card, place),
-        results=_table(results),
+        usage=card.usage(model) if card.usage else _pipeline_code(card, model),
+        results=_results_table(results),
         pictures={name: title for name, title in _PICTURES.items() if (folder / name).is_file()},
-        settings=_settings(identity or {}),
+        settings=_hyperparameters(identity or {}),
         minutes=metrics.get("train_runtime", 0) / 60,
         versions=[f"bert_hf {version('bert-hf')}", *(f"{name} {version(name)}" for name in _PACKAGES)],
     )
-    content = _TOKEN.sub("(token)", text.content)
+    content = _TOKEN.sub("(token)", card_text.content)
     if token := huggingface_hub.get_token():
         content = content.replace(token, "(token)")
     ModelCard(content + "\n").save(folder / "README.md")
 
 
-def _settings(identity: dict) -> dict[str, str]:
-    """Return the table of hyper-parameters: what is set of a run's identity; of a group, under `GROUP: NAME`."""
+def _hyperparameters(identity: dict) -> dict[str, str]:
+    """Return the hyper-parameters that an identity sets, as cells of a table; those of a group as `GROUP: NAME`."""
     flat = {}
     for key, value in identity.items():
-        group = value if isinstance(value, dict) else {}
-        flat |= {f"{key}: {name}": entry for name, entry in group.items()} or {key: value}
-    # Cells of a Markdown table
+        if isinstance(value, dict) and value:
+            flat |= {f"{key}: {name}": entry for name, entry in value.items()}
+        else:
+            flat[key] = value
     texts = {name: str(value).replace("|", "\\|") for name, value in flat.items() if value is not None}
     return {name: " ".join(text.split()) for name, text in texts.items()}
 
@@ -133,7 +134,7 @@ def _finite_metrics(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
     return results
 
 
-def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
+def _results_table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     """Return header and rows: one row per metric, with its value on each split and the value of each baseline."""
     rows: dict[str, dict[str, str]] = {}
     for column, metric, value in results:
@@ -144,16 +145,16 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     return [["metric", *columns], *body]
 
 
-def _pipeline(card: Card, model: str) -> str:
-    """Return code that calls the model on the card's example."""
+def _pipeline_code(card: Card, model: str) -> str:
+    """Return Python code that calls the model on the card's example, by a stock pipeline."""
     example = json.dumps(card.example, ensure_ascii=False)
     return f"""from transformers import pipeline
 
 pipeline("{card.pipeline_tag}", model="{model}")({example})"""
 
 
-def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
-    """Return what a card calls the data of its metrics: the names of the files given by an option, or `otherwise`."""
+def held_out_description(files: list[str] | None, option: str, otherwise: str) -> str:
+    """Return the card's phrase for the data of its metrics: an option and its files; `otherwise` without files."""
     if not files:
         return otherwise
     names = [Path(name).name for name in files]
@@ -161,5 +162,5 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
 
 
 def hub_id(name: str | None) -> str | None:
-    """Return the id of a dataset or model on the Hub; None for a path of this machine."""
+    """Return the id of a dataset or model on the Hub; None without one, or for a path of this machine."""
     return None if not name or Path(name).exists() else name

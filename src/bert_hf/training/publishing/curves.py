@@ -40,21 +40,21 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     scores = [name for name in scores if "mlm" not in name] or scores
 
     figure = Figure(figsize=(11 if scores else 6, 4))
-    panels = figure.subplots(1, 2 if scores else 1, squeeze=False)
+    panels = figure.subplots(1, 2 if scores else 1, squeeze=False)[0]
     unigram = baselines.get("unigram_mlm_loss")
-    majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
-    _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
+    _draw_panel(panels[0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
-        label = ", ".join(kind for kind in ("F1", "accuracy") if any(name.endswith(kind.lower()) for name in scores))
-        _draw(panels[0][1], history, scores, label, majority, "majority class")
+        majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
+        kinds = [kind for kind in ("F1", "accuracy") if any(name.endswith(kind.lower()) for name in scores)]
+        _draw_panel(panels[1], history, scores, ", ".join(kinds), majority, "majority class")
     figure.tight_layout()
     return figure
 
 
-def _draw(
-    panel: Axes, history: list[dict], names: list[str], ylabel: str, level: float | None, level_name: str
+def _draw_panel(
+    panel: Axes, history: list[dict], names: list[str], ylabel: str, baseline: float | None, baseline_name: str
 ) -> None:
-    """Draw one panel: training metrics as thin lines, held-out ones with points, a baseline as a dashed line."""
+    """Draw metrics by step: those of training as thin lines, held-out ones with points, the baseline dashed."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
         if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
@@ -66,8 +66,9 @@ def _draw(
         label = f"{metric_label(name)}, {'held out' if held_out else 'training'}"
         panel.plot(*zip(*points, strict=True), color=colour, label=label, **style)
 
-    if level is not None:
-        panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
+    if baseline is not None:
+        label = f"{baseline_name} ({baseline:.3f})"
+        panel.axhline(baseline, linestyle="--", linewidth=1, color="black", label=label)
 
     panel.set(xlabel="step", ylabel=ylabel)
     panel.spines[["top", "right"]].set_visible(False)
@@ -77,14 +78,14 @@ def _draw(
 
 
 def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
-    """Draw which classes are predicted, in percent of the rows of each class, whose number is beside its name."""
+    """Write the confusion matrix, in percent of each true class's rows; references and predictions index `labels`."""
     counts = np.zeros((len(labels), len(labels)), dtype=int)
     np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
-    rows = counts.sum(axis=1)
-    shares = counts / np.maximum(rows, 1)[:, None]
+    class_sizes = counts.sum(axis=1)
+    shares = counts / np.maximum(class_sizes, 1)[:, None]
 
-    size = 2 + 0.5 * len(labels)
-    figure = Figure(figsize=(size + 1, size), layout="constrained")
+    height = 2 + 0.5 * len(labels)  # inches
+    figure = Figure(figsize=(height + 1, height), layout="constrained")
     panel = figure.subplots()
     panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (true, predicted), share in np.ndenumerate(shares):
@@ -92,7 +93,8 @@ def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequen
             colour = "white" if share > 0.5 else "black"
             panel.text(predicted, true, f"{share:.0%}", ha="center", va="center", color=colour)
     panel.set_xticks(range(len(labels)), labels, rotation=45, ha="right", rotation_mode="anchor")
-    panel.set_yticks(range(len(labels)), [f"{label} ({count:,})" for label, count in zip(labels, rows, strict=True)])
+    row_labels = [f"{label} ({size:,})" for label, size in zip(labels, class_sizes, strict=True)]
+    panel.set_yticks(range(len(labels)), row_labels)
     panel.set_xlabel("predicted label")
     panel.set_ylabel("true label (rows)")
     save_picture(figure, path)

@@ -21,12 +21,13 @@ def push(
     Repository and branch are created where they do not exist. The token comes from `HF_TOKEN` or `hf auth login`,
     never from an argument.
     """
-    with _hub(folder, repo_id):
+    with _hub_client(folder, repo_id):
         full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision and revision != "main" and not revision.startswith("refs/"):
             huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
 
-        card = (folder / "README.md").read_text(encoding="utf-8").replace(f'"{local_name(folder)}"', f'"{full_id}"')
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        card = card.replace(f'"{local_name(folder)}"', f'"{full_id}"')
         files = {name: folder / name for name in names} | {"README.md": card.encode()}
         operations = [CommitOperationAdd(name, content) for name, content in files.items()]
         message = "Upload a run of bert_hf"
@@ -34,8 +35,8 @@ def push(
 
 
 @contextlib.contextmanager
-def _hub(folder: Path, repo_id: str) -> Iterator[None]:
-    """Context manager: give the Hub's client a timeout, and turn its errors into an `InputError`.
+def _hub_client(folder: Path, repo_id: str) -> Iterator[None]:
+    """Context manager: give the Hub's client a timeout, and turn its errors into an `InputError`, naming `folder`.
 
     The new client has the class (httpx's or httpx2's) and the hooks (offline mode among them) of the present one.
     """
