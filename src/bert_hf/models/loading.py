@@ -218,8 +218,7 @@ def _shard_names(index: Path) -> list[str]:
     transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
     weight_map = _read_json_object(index).get("weight_map")
-    # An index without files gets an empty name, which is rejected
-    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}
+    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}  # rejected
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
             problem = f"lists {name[:80]!r}, which is not a safetensors file in its folder"

@@ -54,7 +54,7 @@ class TensorBundle:
         if not entry.slices:
             return self._read_entry(name, entry)
 
-        # The key of a part (not in `shapes`) is 0, the name, 0, 1, and numbers, encoded so that keys sort as the extents do
+        # The key of a part is 0, the name, 0, 1, and numbers, encoded so that keys sort as the extents do
         prefix = b"\0" + name.encode() + b"\0\1"
         parts = [self._entries[key] for key in sorted(self._entries) if key.startswith(prefix)]
         whole = np.full(entry.shape, np.nan, np.float32)
