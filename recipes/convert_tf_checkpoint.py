@@ -19,7 +19,7 @@ from bert_hf.config.files import check_writable
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, save_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.models.tf_checkpoint import convert, find_prefix, read_tf_config
+from bert_hf.models.tf_checkpoint import convert_checkpoint, find_prefix, read_tf_config
 from bert_hf.training.output_folder import claim_output_dir
 
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     check_tokenizer(tokenizer, config.vocab_size, vocabulary)
 
     # 2. Network: the class of the heads that the checkpoint has
-    model, left_out = convert(prefix, config)
+    model, left_out = convert_checkpoint(prefix, config)
 
     # 3. Folder, written when all was read
     folder = claim_output_dir(conversion_args.output_dir, overwrite=False, ours=("config.json",))

@@ -25,7 +25,7 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _GroupedAttention, _layout, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _plan_dense_batches, unpadded_attention
 from bert_hf.models.unpadded_batch import add_filler_sequence, pack_layout, unpad_batch
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
@@ -151,7 +151,7 @@ def test_attention_without_padding_is_padded_attention(grouped, selected_queries
 @pytest.mark.parametrize("scores", [1 << 20, 200])  # one batch, and batches of a few sequences
 def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
     monkeypatch.setattr("bert_hf.models.unpadded_attention._CHUNK_SCORES", scores)
-    _layout.cache_clear()
+    _plan_dense_batches.cache_clear()
     torch.manual_seed(0)
     query, key, value = (torch.randn(3 * n, 2, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
     torch.manual_seed(5)
@@ -173,7 +173,7 @@ def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, sco
 def test_attention_in_16_bit_fills_up_sequences_and_is_the_same():
     torch.manual_seed(0)
     shapes = ((2, 4), (1, 3), (2, 1)), ((2, 18), (1, 9), (2, 12))  # the last three are one batch
-    assert _layout(shapes, 2, 16).shapes == (((4, 16), (6, 16)), ((4, 32), (6, 16)))
+    assert _plan_dense_batches(shapes, 2, 16).shapes == (((4, 16), (6, 16)), ((4, 32), (6, 16)))
     inputs = [torch.randn(n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in (13, 69, 69)]
     found = _GroupedAttention.apply(*inputs, shapes, 0.0, 0.4)
     contexts = []

@@ -21,7 +21,7 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.pretraining.report import PreTrainingReport, pretraining_card, report_heldout, untrained_positions
+from bert_hf.pretraining.report import PreTrainingReport, pretraining_card, report_heldout, untrained_positions_warning
 from bert_hf.training import command
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def test_the_card_s_command_is_the_one_that_was_given(monkeypatch, launched, lau
     ],
 )
 def test_positions_that_were_not_trained_are_named(tokenizer, config, lengths, said):
-    limits = untrained_positions(ExampleArguments(**lengths), config, tokenizer)
+    limits = untrained_positions_warning(ExampleArguments(**lengths), config, tokenizer)
     assert len(limits) == len(said)
     assert all(part in limit for part, limit in zip(said, limits, strict=True))
 

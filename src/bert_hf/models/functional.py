@@ -16,20 +16,20 @@ from torch.nn import functional as F
 
 IGNORE_INDEX = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 
-_CACHED_SCORES = 1 << 18  # logits that a CPU turns into probabilities at a time: 1 MiB of fp32
+_CACHED_LOGITS = 1 << 18  # logits that a CPU turns into probabilities at a time: 1 MiB of fp32
 _ROW_MULTIPLE = 10  # in bf16 a CPU fills up the rows of logits to a multiple of this
 
 
 # ---- dropout
 
 
-def _drop_below(p: float) -> int:
-    """Return the int16 below which a random int16 means "drop": one of 2¹⁶ steps, so p is met within 2⁻¹⁷."""
+def _drop_threshold(p: float) -> int:
+    """Return the number below which a random int16 lies with probability p, within 2⁻¹⁷: it has 2¹⁶ values."""
     return round(p * 65536) - 32768
 
 
 def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
-    """Draw 1 where a value is kept, 0 where it is dropped with probability p, from PyTorch's CPU generator.
+    """Return a random mask, 0 with probability p (drop) and else 1 (keep), drawn from PyTorch's CPU generator.
 
     Four values share one 64-bit draw. This takes a fifth of the time of `Tensor.bernoulli_`, which spends a 32-bit
     draw and a floating-point comparison on each value, in one thread.
@@ -37,12 +37,12 @@ def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     size = shape.numel()
     draws64 = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # any int64
     draws = draws64.view(torch.int16)[:size].view(shape)
-    return torch.ge(draws, _drop_below(p), out=torch.empty(shape, dtype=dtype))
+    return torch.ge(draws, _drop_threshold(p), out=torch.empty(shape, dtype=dtype))  # without a copy in bool
 
 
 def keep_scale(p: float) -> float:
     """Return 1 / share of values that `keep_mask` keeps, exactly."""
-    return 65536 / (32768 - _drop_below(p))
+    return 65536 / (32768 - _drop_threshold(p))
 
 
 class _DropoutAdd(Function):
@@ -54,7 +54,7 @@ class _DropoutAdd(Function):
         ctx.save_for_backward(mask)
         ctx.p = p
         ctx.has_residual = residual is not None
-        if residual is not None and residual.dtype != x.dtype:  # `addcmul` first converts both factors to fp32
+        if residual is not None and residual.dtype != x.dtype:  # `addcmul` would convert both factors to fp32
             return torch.add(residual, x * mask, alpha=keep_scale(p))
         addend = x.new_zeros(()) if residual is None else residual
         return torch.addcmul(addend, x, mask, value=keep_scale(p))
@@ -71,14 +71,11 @@ class DropoutAdd(nn.Dropout):
     """`nn.Dropout`, then the sum with a residual if there is one; faster on a CPU for (T, H), the real tokens."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
-        if not self.training or not self.p:
-            dropped = input
         # (T, H) is a batch without padding; a padded one is computed as stock does. With p = 1 the scale is 1 / 0
-        elif input.dim() == 2 and input.device.type == "cpu" and self.p < 1 and not torch.compiler.is_compiling():
+        is_fast = input.dim() == 2 and input.device.type == "cpu" and not torch.compiler.is_compiling()
+        if is_fast and self.training and 0 < self.p < 1:
             return _DropoutAdd.apply(input, residual, self.p)
-        else:
-            dropped = F.dropout(input, self.p)
-
+        dropped = super().forward(input)
         return dropped if residual is None else dropped + residual
 
 
@@ -86,9 +83,9 @@ class DropoutAdd(nn.Dropout):
 
 
 class _ProjectedCrossEntropy(Function):
-    """Compute the cross entropy of `hidden · weightᵀ + bias`; keep one (M, V) buffer, already the logits' gradient.
+    """Compute the cross entropy of `hidden · weightᵀ + bias`, with one (M, V) buffer: logits, then their gradient.
 
-    That gradient is softmax − one-hot, times one number for each row. The difference is taken in fp32 and rounded
+    That gradient is softmax − one-hot, times one number for each row. The difference is computed in fp32 and rounded
     afterwards; the number multiplies the small (M, H) side of each product instead of the (M, V) one.
     """
 
@@ -104,8 +101,8 @@ class _ProjectedCrossEntropy(Function):
         cast_weight = weight.to(dtype)
         logits = _linear_without_gradient(cast_hidden, cast_weight, bias.to(dtype))  # (M, V)
 
-        # Is the label the likeliest token? In 16 bit many logits tie, and only the first of them is the prediction:
-        # search it in rows where the label's is the highest, or in all on a device, which waits for `nonzero`.
+        # Is the label the likeliest token? In 16 bit several logits may be the highest, and the first of them is the
+        # prediction: look for it where the label's is among them, or on a GPU in all rows, as it waits for `nonzero`.
         has_label = labels != IGNORE_INDEX
         targets = labels.masked_fill(~has_label, 0).unsqueeze(1)  # (M, 1)
         target_logits = logits.gather(1, targets).squeeze(1).float()
@@ -129,7 +126,7 @@ class _ProjectedCrossEntropy(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
         ctx, gradient: Tensor, _
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, difference, has_label = ctx.saved_tensors
+        hidden, weight, difference, has_label = ctx.saved_tensors  # softmax − one-hot
 
         # Scale rows relative to the largest scale: most equal it, and 1 is not rounded in 16 bit. (All may be 0.)
         row_scales = gradient * has_label
@@ -147,38 +144,38 @@ class _ProjectedCrossEntropy(Function):
 def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:
     """Replace logits (M, V) by softmax − one-hot of the targets (M, 1); return each row's largest probability (M,).
 
-    Softmax and difference are fp32, and rounded afterwards. On a CPU they are made of a few rows at a time, which stay
-    in the cache of a core: a third of the time with 8,192 tokens in the vocabulary, and half with 30,522.
+    Softmax and difference are fp32, and rounded afterwards. A CPU computes a few rows at a time, which stay in the
+    cache of a core: a third of the time with 8,192 tokens in the vocabulary, and half with 30,522.
     """
-    rows = max(1, _CACHED_SCORES // logits.shape[1]) if logits.device.type == "cpu" else max(1, len(logits))
+    rows = max(1, _CACHED_LOGITS // logits.shape[1]) if logits.device.type == "cpu" else max(1, len(logits))
     minus_one = targets.new_full((rows, 1), -1.0, dtype=torch.float32)
     top_probabilities = []
 
-    for part, part_targets in zip(logits.split(rows), targets.split(rows), strict=True):
-        scores = part.float()  # in fp32 the same tensor
-        torch.softmax(scores, -1, out=scores)
-        top_probabilities.append(scores.amax(1))
-        scores.scatter_add_(1, part_targets, minus_one[: len(part)])
-        if scores.dtype != part.dtype:
-            part.copy_(scores)
+    for chunk, chunk_targets in zip(logits.split(rows), targets.split(rows), strict=True):
+        probabilities = chunk.float()  # a copy, or in fp32 the chunk itself
+        torch.softmax(probabilities, -1, out=probabilities)
+        top_probabilities.append(probabilities.amax(1))
+        difference = probabilities.scatter_add_(1, chunk_targets, minus_one[: len(chunk)])
+        if difference.dtype != chunk.dtype:
+            chunk.copy_(difference)
     return torch.cat(top_probabilities)
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
-    """Return the precision of a product: autocast's where it is on, which does not reach into a `Function`."""
-    kind = weight.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
+    """Return the dtype of products with a weight: that of autocast if it is on. (A `Function` must cast by itself.)"""
+    device_type = weight.device.type
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
     return weight.dtype
 
 
 def multiplies_in_bf16(weight: Tensor) -> bool:
-    """Return True if products with these weights are bf16 on a CPU, where oneDNN computes them."""
+    """Return True if products with this weight are computed in bf16 on a CPU, which oneDNN does."""
     return weight.device.type == "cpu" and _product_dtype(weight) == torch.bfloat16
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the cross entropy of `decoder(hidden)` with one (M, V) buffer, for which PyTorch needs several.
+    """Compute the cross entropy of `decoder(hidden)` with one (M, V) buffer; PyTorch's operations need several.
 
     Under autocast the products have its precision; softmax and loss are fp32, as PyTorch's. On a CPU in bf16,
     rows of zeros are added, as oneDNN divides them into equal blocks: 1,058 = 2 · 23² took 1.4 times as long as 1,060.
@@ -191,15 +188,15 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
 
     rows = len(labels)
     added_rows = -rows % _ROW_MULTIPLE if multiplies_in_bf16(decoder.weight) else 0
-    filled = F.pad(hidden, (0, 0, 0, added_rows))
+    filled_hidden = F.pad(hidden, (0, 0, 0, added_rows))
     filled_labels = F.pad(labels, (0, added_rows), value=IGNORE_INDEX)
 
-    losses, correct = _ProjectedCrossEntropy.apply(filled, decoder.weight, decoder.bias, filled_labels)
+    losses, correct = _ProjectedCrossEntropy.apply(filled_hidden, decoder.weight, decoder.bias, filled_labels)
     return losses[:rows], correct[:rows]
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `token_losses`, and whether the most likely prediction is the label (N,)."""
+    """Return `token_losses` (N,), and (N,) whether the class with the highest logit is the label."""
     return token_losses(logits, labels), logits.argmax(-1) == labels
 
 
@@ -212,7 +209,7 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def are_plain_linear(*layers: nn.Module) -> bool:
-    """Return True if weights may be used without calling their layers: no adapter, hook or engine is attached."""
+    """Return True if the layers' weights suffice: plain `nn.Linear`, with no adapter, hook or engine at the call."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return all(
         type(layer) is nn.Linear
@@ -225,7 +222,7 @@ def are_plain_linear(*layers: nn.Module) -> bool:
 
 
 class _LinearOnCPU(Function):
-    """Compute `F.linear` of rows (n, H) in bf16. PyTorch copies the bias to all rows and sums its gradient slowly."""
+    """Compute `F.linear` of (n, H) in bf16; PyTorch's copies the bias to each row, and is slow to sum its gradient."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -240,17 +237,17 @@ class _LinearOnCPU(Function):
         ctx, gradient: Tensor
     ) -> tuple[Tensor, ...]:
         hidden, weight = ctx.saved_tensors
-        ones = gradient.new_ones(1, len(gradient))
         # From many rows oneDNN computes a wide matrix faster than its tall transpose: 6 % for 7,000 tokens of mini
-        tall = len(gradient) > 4 * gradient.shape[1] > 4 * hidden.shape[1]
-        for_weight = (hidden.t() @ gradient).t().contiguous() if tall else gradient.t() @ hidden
-        for_bias = (ones @ gradient).squeeze(0)  # faster than `sum(0)`
+        rows, outputs = gradient.shape
+        is_tall = rows > 4 * outputs and outputs > hidden.shape[1]
+        for_weight = (hidden.t() @ gradient).t().contiguous() if is_tall else gradient.t() @ hidden
+        for_bias = (gradient.new_ones(1, rows) @ gradient).squeeze(0)  # faster than `sum(0)`
         gradients = (gradient @ weight, for_weight, for_bias)
         return tuple(x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
 def _linear_without_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute `F.linear`; oneDNN (bf16 on a CPU) adds the bias within the product."""
+    """Compute `F.linear` within a `Function`: oneDNN's form, for bf16 on a CPU, adds the bias but has no gradient."""
     on_cpu = hidden.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if on_cpu and hidden.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "none", [], "")
@@ -270,12 +267,12 @@ def fast_linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Compute several linear layers of the same input (…, H), by one product where that is faster.
+    """Return the results of several linear layers for the same input (…, H), by one product where that is faster.
 
-    In fp32 on a CPU it is not (2 % of the mini model's step). Under autocast it also casts the input once, not thrice.
+    In fp32 on a CPU it is not (2 % of the mini model's step). Under autocast it also casts the input only once.
     """
-    slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    if slower or not are_plain_linear(*layers):
+    is_slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    if is_slower or not are_plain_linear(*layers):
         return tuple(layer(hidden) for layer in layers)
 
     weight = torch.cat([layer.weight for layer in layers])

@@ -17,11 +17,12 @@ def run_by_length(
     tokens: int | None = None,
     rows: int | None = None,
 ) -> list[Any]:
-    """Return the results of inputs with these lengths; `compute` returns those of a batch, given its indices.
+    """Compute inputs in batches of similar length, longest first; return one result per input, in input order.
 
-    A batch has at most `tokens` tokens, padding included, or if `rows` is given, `rows` inputs.
+    `compute(indices)` returns the results of a batch. A batch has at most `tokens` tokens, padding included, or if
+    `rows` is given, `rows` inputs. An input of more tokens is a batch of its own. Shows a progress bar.
     """
-    # The longest inputs first; one may be larger than `tokens`. Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0]
+    # Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0]
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     batches = []
     begin = 0

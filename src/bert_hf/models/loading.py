@@ -54,12 +54,12 @@ _SIZES = (
 
 
 def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
-    """Return the folder of a BERT checkpoint, local or from the Hub, after checks of every file to be opened.
+    """Return the folder of a BERT checkpoint, local or downloaded from the Hub, after checks of every file to open.
 
-    If `weights` will be opened, every number in them is checked (base: 0.2 s).
+    With `weights`, these are there and every number in them is finite (base: 0.2 s); without, they are not looked at.
     """
     patterns = (CONFIG, POOLING, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ()))
-    folder = _folder(where, patterns, "BERT")
+    folder = _find_folder(where, patterns, "BERT", "check the path or id")
     check_files(folder)
     if not os.path.lexists(folder / CONFIG):
         remedy = "repeat the command of its training, or give a checkpoint-N in it"
@@ -67,8 +67,8 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
             remedy = "bert-hf convert makes one of a TensorFlow checkpoint; of another, rename bert_config.json"
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
-    config = {"model_type": None, **read_safe_json(path)}  # it may not be absent here
-    if problem := foreign_architecture(config):
+    config = {"model_type": None, **read_safe_json(path)}  # here a missing type is an error
+    if problem := _architecture_problem(config):
         is_named = config["model_type"] is not None
         remedy = "give a BERT checkpoint" if is_named else 'add "model_type": "bert" if it is one'
         raise InputError(problem[1], where=path, remedy=remedy)
@@ -79,18 +79,18 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     return folder
 
 
-def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
-    """Return (key, problem) if a configuration describes another network than BERT; absent keys are right."""
-    for name, value in {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}.items():
-        if config.get(name, value) != value:  # transformers 5 ignores relative positions
-            return name, f"{name} is {config[name]!r}, not {value!r}"
+def _architecture_problem(config: dict[str, Any]) -> tuple[str, str] | None:
+    """Return (key, problem) if a configuration describes another network than BERT; a missing key is no problem."""
+    for key, value in {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}.items():
+        if config.get(key, value) != value:  # transformers 5 would ignore relative positions
+            return key, f"{key} is {config[key]!r}, not {value!r}"
     return None
 
 
 def find_tokenizer(where: str | Path) -> Path:
     """Return the folder of a tokenizer, local or downloaded from the Hub, after checks of every file to be opened."""
     remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
-    folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
+    folder = _find_folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
     check_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer there", where=where, remedy="add its files (a training: --tokenizer_name)")
@@ -99,15 +99,15 @@ def find_tokenizer(where: str | Path) -> Path:
         if not os.path.lexists(folder / name):
             continue
         path = plain_file(folder, name)
-        for key, value in _entries(read_safe_json(path)):
+        for key, value in _nested_items(read_safe_json(path)):
             is_outside = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
             if is_outside and key not in _UNOPENED:
                 raise InputError(f"{key!r} points outside the folder", where=path, remedy="remove the entry")
     return folder
 
 
-def _folder(where: str | Path, patterns: tuple[str, ...], kind: str, remedy: str = "check the path or id") -> Path:
-    """Return a local folder, or that of a Hub repository's files that match the patterns, all of one commit."""
+def _find_folder(where: str | Path, patterns: tuple[str, ...], kind: str, remedy: str) -> Path:
+    """Return a local folder, or download the files of a Hub repository that match the patterns, all of one commit."""
     if str(where) and Path(where).is_dir():
         return Path(where)
 
@@ -136,7 +136,7 @@ def _reason(error: Exception) -> str:
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """Return the path of a file, checked to be a regular one in this folder; opening a FIFO would wait for ever."""
+    """Return the path of a file in this folder; raise an `InputError` if it is not a regular one or lies elsewhere."""
     path = folder / name
     home = folder.resolve()
     # The Hub's cache links from `snapshots` to `blobs`
@@ -144,7 +144,7 @@ def plain_file(folder: Path, name: str) -> Path:
     problem = None
     try:
         target = path.resolve(strict=True)
-        if not stat.S_ISREG(target.stat().st_mode):
+        if not stat.S_ISREG(target.stat().st_mode):  # opening a FIFO would wait forever
             problem = "not a regular file"
         elif not (target.is_relative_to(home) or target.is_relative_to(blobs)):
             problem = f"a link out of the folder, to {target}"
@@ -156,7 +156,7 @@ def plain_file(folder: Path, name: str) -> Path:
 
 
 def check_files(folder: Path) -> None:
-    """Check every file that the stock classes may open, chat templates included."""
+    """Check that the files which stock classes may open are plain ones, chat templates too; reject an adapter."""
     for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
         if opened and not path.is_dir():
@@ -167,8 +167,8 @@ def check_files(folder: Path) -> None:
 
 def read_safe_json(path: Path) -> dict[str, Any]:
     """Return a JSON object; raise an `InputError` where a key in it asks for code or for other files."""
-    content = _read_json(path)
-    for key, value in _entries(content):
+    content = _read_json_object(path)
+    for key, value in _nested_items(content):
         if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
             continue
         requests_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
@@ -178,8 +178,8 @@ def read_safe_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _entries(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield keys and values of nested objects, at any depth."""
+def _nested_items(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of a JSON value's objects, at any depth."""
     waiting = [content]
     while waiting:
         value = waiting.pop()
@@ -190,7 +190,7 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
             waiting += value
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     remedy = "fix the file, or give a complete checkpoint"
     content = parse_json(read_input_text(path, remedy), path, remedy)
     if not isinstance(content, dict):
@@ -213,13 +213,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shard_names(index: Path) -> list[str]:
-    """Return the sorted names of the files in an index, after a check that they are in its folder.
+    """Return the sorted names of the files that an index lists; raise an `InputError` if one is not in its folder.
 
     transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
-    weight_map = _read_json(index).get("weight_map")
+    weight_map = _read_json_object(index).get("weight_map")
     names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}  # rejected
-
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
             problem = f"lists {name[:80]!r}, which is not a safetensors file in its folder"
@@ -228,7 +227,7 @@ def _shard_names(index: Path) -> list[str]:
 
 
 def check_finite(path: Path) -> None:
-    """Reject a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
+    """Reject a damaged safetensors file, and one with NaN or infinity, which would make every later loss NaN."""
     try:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
             for name in file.keys():  # noqa: SIM118 - not a dict
@@ -261,37 +260,38 @@ def config_from_json(path: str | None, **changes: Any) -> BertConfig:
     text = read_input_text(file, "give a BERT's configuration, e.g. configs/model/mini.json")
     values = read_safe_json(file)
     if problem := _config_problem(values):
-        name, what = problem
-        before, key, _ = text.rpartition(json.dumps(name))  # the last entry of a name counts
-        raise InputError(what, where=file, line=before.count("\n") + 1 if key else None, remedy="fix the file")
+        key, what = problem
+        before, quoted_key, _ = text.rpartition(json.dumps(key))  # of equal keys JSON keeps the last
+        line = before.count("\n") + 1 if quoted_key else None
+        raise InputError(what, where=file, line=line, remedy="fix the file")
     with config_errors(file, "fix the file"):
         return BertConfig(**{**values, **changes})
 
 
 def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
-    """Return the configuration of a folder or Hub id; `changes` replace entries of it."""
+    """Return the configuration of a checkpoint, a folder or a Hub id; `changes` replace its entries."""
     with config_errors(where, "correct config.json, or give a complete BERT checkpoint"):
         return BertConfig.from_pretrained(find_checkpoint(where, weights=False), **changes)
 
 
 def _config_problem(values: dict) -> tuple[str, str] | None:
-    """Return (key, problem) for a value that transformers accepts and BERT does not; transformers checks types."""
-    defaults = BertConfig().to_dict()
-    if problem := foreign_architecture(values):
+    """Return (key, problem) of the first entry that transformers would accept and BERT cannot have, or None."""
+    if problem := _architecture_problem(values):
         return problem
 
     # A misspelled key: an unknown one that resembles a key that is missing
-    for name in values:
-        if name not in defaults and (near := did_you_mean(name, set(_SIZES) - values.keys())):
-            return name, f"unknown key {name!r}; {near.strip()}"
+    defaults = BertConfig().to_dict()
+    for key in values:
+        if key not in defaults and (suggestion := did_you_mean(key, set(_SIZES) - values.keys())):
+            return key, f"unknown key {key!r}; {suggestion.strip()}"
 
-    numbers = {name: values.get(name, defaults[name]) for name in _SIZES}
-    for name, value in numbers.items():
-        if not (isinstance(value, int) and value > 0):
-            return name, f"{name} is {value!r}, not an integer above 0"
-    if numbers["hidden_size"] % numbers["num_attention_heads"]:
-        heads = numbers["num_attention_heads"]
-        return "hidden_size", f"hidden_size {numbers['hidden_size']} is not a multiple of num_attention_heads {heads}"
+    sizes = {key: values.get(key, defaults[key]) for key in _SIZES}
+    for key, size in sizes.items():
+        if not (isinstance(size, int) and size > 0):
+            return key, f"{key} is {size!r}, not an integer above 0"
+    hidden_size, heads = sizes["hidden_size"], sizes["num_attention_heads"]
+    if hidden_size % heads:
+        return "hidden_size", f"hidden_size {hidden_size} is not a multiple of num_attention_heads {heads}"
     return None
 
 
@@ -299,7 +299,7 @@ def _config_problem(values: dict) -> tuple[str, str] | None:
 
 
 def check_positions(length: int, positions: int, where: str | Path | None) -> None:
-    """Reject inputs that are longer than a model's table of position embeddings."""
+    """Raise an `InputError` if inputs of `length` tokens are longer than a model's table of `positions`."""
     if length > positions:
         problem = f"sequence length {length} is beyond the model's {positions} positions"
         hint = (
@@ -315,7 +315,7 @@ def load_network(
     """Load a folder that `find_checkpoint` returned, with a stock class or with one of ours, in fp32.
 
     Return the model, and the sorted names of the weights that are newly initialized, because they are missing or of
-    another shape. They begin with one of `head_prefixes`; all others must be in the checkpoint. Errors name `where`.
+    another shape. Only names that begin with one of `head_prefixes` may be: else raise an `InputError` (for `where`).
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
@@ -340,29 +340,29 @@ def load_network(
     new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
     missing = [name for name in new if not name.startswith(head_prefixes)]
     unused = _unused_encoder_weights(model, report["unexpected_keys"])
-    if missing or unused:
+    if missing:
         problem = f"it lacks {shorten_list(missing)}"
         # Training libraries add a prefix, such as `module.`
-        if others := sorted(name for name in report["unexpected_keys"] if missing and name.endswith(f".{missing[0]}")):
-            problem += f", but has {others[0]}"
-        if not missing:
-            problem = f"{CONFIG} does not describe {shorten_list(unused)}"
+        if prefixed := [name for name in report["unexpected_keys"] if name.endswith(f".{missing[0]}")]:
+            problem += f", but has {min(prefixed)}"
         raise InputError(problem, where=where, remedy=_COMPLETE)
+    if unused:
+        raise InputError(f"{CONFIG} does not describe {shorten_list(unused)}", where=where, remedy=_COMPLETE)
     return model, new
 
 
 def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
-    """Extend our network's embeddings to larger numbers of tokens and positions, and return a line that says so.
+    """Extend our network's embeddings to these numbers of tokens and positions, and return a line for the log.
 
-    The rows of new tokens are drawn from the mean and the covariance of the others, as run_mlm.py does; the rows of
-    new positions are drawn as in a new network.
+    The line is empty if it has as many already. The rows of new tokens are drawn from the mean and the covariance of
+    the others, as run_mlm.py does; the rows of new positions are drawn as in a new network.
     """
     config = model.config
     added = []
     if vocabulary > config.vocab_size:
         added.append(f"{vocabulary - config.vocab_size:,} tokens to {config.vocab_size:,}")
         verbosity = logging.get_verbosity()
-        logging.set_verbosity_error()  # a note on how the rows are drawn
+        logging.set_verbosity_error()  # without a note on how the rows are drawn
         model.resize_token_embeddings(vocabulary)
         logging.set_verbosity(verbosity)
 
@@ -379,7 +379,7 @@ def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
 
 
 def _unused_encoder_weights(model: PreTrainedModel, unexpected: Iterable[str]) -> list[str]:
-    """Return which of the weights that the model did not take are the encoder's; another head's may be left out."""
+    """Return those of the `unexpected` weights, which the model has no place for, that belong to the encoder."""
     encoder = ["embeddings.", "encoder."]
     if getattr(model.base_model, "pooler", None) is not None:  # heads of tokens and answers do without the pooler
         encoder.append("pooler.")
@@ -388,7 +388,7 @@ def _unused_encoder_weights(model: PreTrainedModel, unexpected: Iterable[str]) -
 
 
 def read_weights(folder: Path) -> dict:
-    """Read the tensors of a run's checkpoint to the CPU, only from safetensors."""
+    """Return the tensors of a run's checkpoint by name, on the CPU, read from safetensors only."""
     tensors = {}
     for file in weight_files(folder):
         try:
@@ -400,13 +400,13 @@ def read_weights(folder: Path) -> dict:
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Load the weights of a checkpoint of the same run into a model: all of them, and nothing else."""
+    """Load a checkpoint of the same run into a model; raise an `InputError` if a name or shape differs."""
     try:
         result = model.load_state_dict(read_weights(folder), strict=False)
         tied = getattr(model, "all_tied_weights_keys", {})  # saved once
-        wrong = [name for name in result.missing_keys if name not in tied] + result.unexpected_keys
+        differing = [name for name in result.missing_keys if name not in tied] + result.unexpected_keys
     except RuntimeError as error:  # shapes
-        wrong = [_reason(error)]
-    if wrong:
+        differing = [_reason(error)]
+    if differing:
         hint = "resume from another checkpoint"
-        raise InputError(f"weights of another model: {shorten_list(wrong)}", where=folder, remedy=hint)
+        raise InputError(f"weights of another model: {shorten_list(differing)}", where=folder, remedy=hint)

@@ -22,8 +22,8 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     batch_size, *_, length = inputs["input_ids"].shape
     starts = range(0, batch_size, rows)
 
-    # Where in the sorted indices each piece ends: all at once, because `tolist` waits for an accelerator. (The
-    # indices of our collator ascend; another one's may not.)
+    # Where in the sorted indices each piece ends: all at once, because `tolist` waits for an accelerator. (Another
+    # collator's indices may not ascend, as ours do.)
     flat = {name: inputs[name].sort().values for name in _FLAT_INDICES if name in inputs}
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}  # by name, the end of each piece

@@ -43,7 +43,7 @@ from bert_hf.models.unpadded_batch import UnpaddedBatch, add_filler_sequence, un
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross entropy of logits (N, classes) without ignored labels (N,); 0 if all are ignored."""
+    """Return the mean cross entropy of logits (N, classes) over the labels (N,) that count; 0 if all are ignored."""
     return token_losses(logits, labels).sum() / (labels != IGNORE_INDEX).sum().clamp(min=1)
 
 
@@ -64,7 +64,6 @@ class BertEmbeddings(nn.Module):
 
         A relative position is then a rotation, which an attention head learns for all positions at once; with random
         embeddings it has to learn every pair of positions separately.
-
         The sinusoids get three times `std`, the standard deviation of the other embeddings, so that positions dominate
         words at first (measured: docs/small_machine.md).
         """
@@ -162,7 +161,7 @@ class BertAttention(nn.Module):
         return self.output(context, hidden)
 
     def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, last_layer: bool) -> Tensor:
-        """(T, H) → (T, H); in the last layer (T, H) → (Q, H), only for the tokens that heads use."""
+        """Compute the T real tokens, (T, H) → (T, H); in the last layer only those that heads use, (T, H) → (Q, H)."""
         selected = hidden.index_select(0, batch.query_indices) if last_layer else None  # (Q, H)
         context = self.self.forward_unpadded(hidden, batch, selected)
         return self.output(context, hidden if selected is None else selected)
@@ -190,7 +189,7 @@ class BertLayer(GradientCheckpointingLayer):
     def forward(
         self, hidden: Tensor, attention_mask: Tensor | None, unpadded: UnpaddedBatch | None, last_layer: bool, **kwargs
     ) -> Tensor:
-        """(B, L, H) → (B, L, H); given `unpadded`, the real tokens (T, H) → (T, H), in the last layer → (Q, H)."""
+        """Compute (B, L, H) → (B, L, H), or given `unpadded` (T, H) → (T, H), in the last layer (T, H) → (Q, H)."""
         if unpadded is not None:
             attended = self.attention.forward_unpadded(hidden, unpadded, last_layer)
         else:
@@ -214,7 +213,7 @@ class BertEncoder(nn.Module):
     def forward(
         self, hidden: Tensor, attention_mask: Tensor | None, unpadded: UnpaddedBatch | None = None, **kwargs
     ) -> Tensor:
-        """(B, L, H) → (B, L, H); given `unpadded`, (T, H) → (Q, H): the last layer computes what the heads use.
+        """Compute (B, L, H) → (B, L, H), or given `unpadded` (T, H) → (Q, H): its last layer computes what heads use.
 
         Example: sequences `[CLS] a b [SEP]` and `[CLS] c [SEP]` with `b` and `c` masked, padded to 4, in two layers.
         T = 7 of the 8 positions are real tokens, and Q = 4 of them are used by a head: both [CLS], `b` and `c`.
@@ -225,8 +224,8 @@ class BertEncoder(nn.Module):
         Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
         """
         # Evaluation, padded batches and recomputed layers are not compiled
-        compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
-        run = (self.compiled_layer if compiled else None) or _run_layer
+        may_be_compiled = self.training and unpadded is not None and not self.layer[0].gradient_checkpointing
+        run = self.compiled_layer if may_be_compiled and self.compiled_layer is not None else _run_layer
         for layer in self.layer:
             last = layer is self.layer[-1]
             hidden = run(layer, hidden, attention_mask, unpadded=unpadded, last_layer=last, **kwargs)
@@ -262,7 +261,7 @@ class BertLMPredictionHead(nn.Module):
         super().__init__()
         self.transform = BertPredictionHeadTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # `decoder.bias`, tied: stock saves this name
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden))  # (…, V)
@@ -275,7 +274,7 @@ class BertPreTrainingHeads(nn.Module):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
     def forward(self, hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
-        return self.predictions(hidden), self.seq_relationship(pooled)
+        return self.predictions(hidden), self.seq_relationship(pooled)  # (M, V) or (B, L, V), (B, 2)
 
 
 class BertPreTrainedModel(PreTrainedModel):
@@ -326,10 +325,10 @@ class BertPreTrainedModel(PreTrainedModel):
         others: dict,
         layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
-        """Return where the real tokens of a batch are; None if the padded batch has to be computed.
+        """Return the layout of a batch without padding; None if the network has to compute the padded batch.
 
         `others` are the other arguments of `forward`: one that is set, such as `output_attentions`, needs the padded
-        batch. `layout` is the result of `pack_layout` for this batch.
+        batch. `layout` is the result of `pack_layout` for this batch, if the data loader computed it.
         """
         if input_ids is None or masked_positions is None or not self.fast_path:
             return None
@@ -342,8 +341,8 @@ class BertPreTrainedModel(PreTrainedModel):
             return None
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
-        if layout is not None and token_positions is not None and input_ids.device.type != "cpu":
-            return unpack_layout(layout, input_ids, masked_positions, token_positions)  # (a CPU needs groups)
+        if layout is not None and token_positions is not None and input_ids.device.type != "cpu":  # which needs groups
+            return unpack_layout(layout, input_ids, masked_positions, token_positions)
 
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
@@ -351,9 +350,9 @@ class BertPreTrainedModel(PreTrainedModel):
         if attention_mask.dim() != 2:  # a mask for each pair of tokens
             return None
         batch = unpad_batch(attention_mask, masked_positions, token_positions)
-        if batch is None or batch.groups is None or not multiplies_in_bf16(next(self.parameters())):
-            return batch
-        return add_filler_sequence(batch)  # oneDNN compiles for each new number of tokens
+        if batch is not None and batch.groups is not None and multiplies_in_bf16(next(self.parameters())):
+            return add_filler_sequence(batch)  # oneDNN compiles for each new number of tokens
+        return batch
 
 
 class BertModel(BertPreTrainedModel):
@@ -402,9 +401,9 @@ class BertModel(BertPreTrainedModel):
 
 @dataclass
 class PreTrainingLosses(ModelOutput):
-    """Losses in nats, fp32, 0 where the label is ignored, and whether the most likely prediction is right."""
+    """Losses in nats, fp32, 0 where the label is ignored, and whether the label has the highest logit."""
 
-    mlm_losses: Tensor | None = None  # (M,)
+    mlm_losses: Tensor | None = None  # (M,); None without such labels
     mlm_correct: Tensor | None = None  # (M,) bool
     nsp_losses: Tensor | None = None  # (B,)
     nsp_correct: Tensor | None = None  # (B,) bool
@@ -420,7 +419,6 @@ class BertForPreTraining(BertPreTrainedModel):
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-
     compiled_loss: Callable | None = None  # `projected_cross_entropy`, compiled, for training
 
     def __init__(self, config: BertConfig):
@@ -441,7 +439,7 @@ class BertForPreTraining(BertPreTrainedModel):
 
         Evaluation is not compiled, and nothing if `fast_path` is False. `options` are those of `torch.compile`.
         """
-        # Make dropout probabilities constants of the graphs; as inputs they would have the first one compiled twice
+        # Make dropout probabilities constants of the graphs: as inputs they would cause a second compilation
         torch._dynamo.config.specialize_float = True
         self.bert.encoder.compiled_layer = torch.compile(_run_layer, dynamic=True, **options)
         self.compiled_loss = torch.compile(projected_cross_entropy, dynamic=True, **options)
@@ -472,7 +470,7 @@ class BertForPreTraining(BertPreTrainedModel):
                 only on these, and `prediction_logits` is (M, V), not (B, L, V). With `sdpa` attention, padding is not
                 computed either, and after the last attention only these and [CLS] are.
             token_positions, layout: (T,) indices of the real tokens, and the result of `pack_layout` for the batch.
-                The data loader computes them, because a GPU would have to wait for the number of tokens.
+                A GPU would have to wait for the number of tokens: the data loader computes them.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
@@ -498,7 +496,7 @@ class BertForPreTraining(BertPreTrainedModel):
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
-            return self._losses(hidden, pooled, labels, next_sentence_label)
+            return self._pretraining_losses(hidden, pooled, labels, next_sentence_label)
 
         # Heads and mean losses
         prediction_logits, seq_relationship_logits = self.cls(hidden, pooled)  # (M, V) or (B, L, V), (B, 2)
@@ -516,10 +514,10 @@ class BertForPreTraining(BertPreTrainedModel):
             attentions=attentions,
         )
 
-    def _losses(
+    def _pretraining_losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None
     ) -> PreTrainingLosses:
-        """Return the losses of masked tokens, hidden (M, H), and of pairs, pooled (B, H), where there are labels."""
+        """Return the losses of masked tokens, hidden (M, H), labels (M,), and of pairs, pooled (B, H), labels (B,)."""
         losses = PreTrainingLosses()
 
         if labels is not None:

@@ -37,19 +37,19 @@ class _Entry(NamedTuple):
 
 
 class TensorBundle:
-    """The tensors of a checkpoint in the files `PREFIX.*`: `shapes` by name, `read(name)`."""
+    """The tensors of a checkpoint in the files `PREFIX.*`: `shapes` has their names, `read(name)` reads one."""
 
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
         self.index = Path(f"{prefix}.index")
         try:
-            self._entries, self._shards = self._read_index(self.index.read_bytes())
+            self._entries, self._shard_count = self._read_index(self.index.read_bytes())
         except (IndexError, OverflowError, struct.error):
-            raise self._damaged("truncated or damaged") from None
+            raise self._index_error("truncated or damaged") from None
         self.shapes = {key.decode(): entry.shape for key, entry in self._entries.items() if not key.startswith(b"\0")}
 
     def read(self, name: str) -> np.ndarray:
-        """Read a tensor; bfloat16 and the parts of a partitioned one as float32."""
+        """Return a tensor, from its parts if it is partitioned; bfloat16 and partitioned tensors are float32 then."""
         entry = self._entries[name.encode()]
         if not entry.slices:
             return self._read_entry(name, entry)
@@ -66,39 +66,39 @@ class TensorBundle:
         """Return the entries of all tensors, and the number of data files."""
         footer = content[-_FOOTER_BYTES:]
         if len(footer) < _FOOTER_BYTES or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
-            raise self._damaged("not the index of a TensorFlow checkpoint, or truncated")
+            raise self._index_error("not the index of a TensorFlow checkpoint, or truncated")
 
-        *_, offset, size = _varints(BytesIO(footer), 4)  # before them, offset and size of the metadata, which is empty
+        *_, list_offset, list_size = _read_varints(BytesIO(footer), 4)  # first those of the metadata, which is empty
         items = {}
-        for _, handle in self._read_block(content, offset, size):  # offset and size of each other block
-            items.update(self._read_block(content, *_varints(BytesIO(handle), 2)))
+        for _, address in self._read_block(content, list_offset, list_size):  # (offset, size) of each other block
+            items.update(self._read_block(content, *_read_varints(BytesIO(address), 2)))
 
         if _OBJECT_GRAPH in items:
             remedy = "convert it to named variables with TensorFlow first"
             raise InputError("an object checkpoint of TensorFlow 2", where=self.index, remedy=remedy)
-        shards = dict(_fields(items.pop(b"", b""))).get(1, 0)  # field 1 of a BundleHeaderProto
-        return {key: _parse_entry(value) for key, value in items.items()}, shards
+        header = dict(_message_fields(items.pop(b"", b"")))  # a BundleHeaderProto
+        return {key: _parse_entry(value) for key, value in items.items()}, header.get(1, 0)
 
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
         end = offset + size  # a type byte and the checksum follow
         if _masked_crc(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
-            raise self._damaged("wrong checksum")
+            raise self._index_error("wrong checksum")
 
         restarts = struct.unpack_from("<I", content, end - 4)[0]
-        size -= 4 + 4 * restarts  # after the entries: the positions of whole keys, for a search, and their number
-        block = BytesIO(content[offset : offset + size])
+        entries_size = size - 4 - 4 * restarts  # then the positions of whole keys, for a search, and their number
+        block = BytesIO(content[offset : offset + entries_size])
         key = b""
-        while block.tell() < size:
-            shared, unshared, value_size = _varints(block, 3)
+        while block.tell() < entries_size:
+            shared, unshared, value_size = _read_varints(block, 3)
             key = key[:shared] + block.read(unshared)
             yield key, block.read(value_size)
 
     def _read_entry(self, name: str, entry: _Entry) -> np.ndarray:
-        """Return the tensor that an entry of the index places in a data file, its checksum verified."""
+        """Return the tensor, or the part of one, that an entry locates in a data file, after a check of its bytes."""
         if entry.dtype not in _DTYPES:
-            raise self._damaged(f"{name!r} is of the unsupported type {entry.dtype}")
-        file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
+            raise self._index_error(f"{name!r} is of the unsupported type {entry.dtype}")
+        file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shard_count:05d}")
         check_input_file(file, "copy all files of the checkpoint")
         values = np.fromfile(file, _DTYPES[entry.dtype], math.prod(entry.shape), offset=entry.offset)
         if _masked_crc(crc32c(values.data)) != entry.crc:
@@ -108,7 +108,7 @@ class TensorBundle:
             return (values.astype("<u4") << 16).view("<f4")
         return values
 
-    def _damaged(self, problem: str) -> InputError:
+    def _index_error(self, problem: str) -> InputError:
         return InputError(problem, where=self.index, remedy="copy the checkpoint again")
 
 
@@ -117,8 +117,8 @@ def _masked_crc(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _varints(stream: BytesIO, count: int) -> list[int]:
-    """Read `count` varints: seven bits of a number in each byte, the lowest first."""
+def _read_varints(stream: BytesIO, count: int) -> list[int]:
+    """Read `count` varints: seven bits of a number per byte, the lowest first; the eighth tells that more follow."""
     numbers = []
     for _ in range(count):
         value = shift = 0
@@ -129,29 +129,29 @@ def _varints(stream: BytesIO, count: int) -> list[int]:
     return numbers
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (number, value) of each field of a protocol buffer: varints, numbers of 32 bits, bytes."""
+def _message_fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield (field number, value) of a protocol buffer message; a value is an int or, if it is a message, bytes."""
     stream = BytesIO(message)
     while stream.tell() < len(message):
-        [tag] = _varints(stream, 1)
+        [tag] = _read_varints(stream, 1)
         number, wire_type = divmod(tag, 8)
         if wire_type == 5:  # 32 bits
             yield number, struct.unpack("<I", stream.read(4))[0]
             continue
-        [value] = _varints(stream, 1)
-        yield number, stream.read(value) if wire_type == 2 else value  # 2: `value` bytes
+        [value] = _read_varints(stream, 1)  # the number, or the size of the bytes
+        yield number, stream.read(value) if wire_type == 2 else value
 
 
 def _parse_entry(message: bytes) -> _Entry:
     """Return the entry in a `BundleEntryProto`: 1 dtype, 2 shape, 3 shard, 4 offset, 5 size, 6 CRC, 7 slices."""
     numbers, dims, slices = {}, [], []
-    for number, value in _fields(message):
-        if number == 2:  # shape
-            dims = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(value)]
-        elif number == 7:  # slices
-            extents = [dict(_fields(extent)) for _, extent in _fields(value)]
+    for field, value in _message_fields(message):
+        if field == 2:  # shape: a message per dimension, its size in field 1
+            dims = [dict(_message_fields(dim)).get(1, 0) for _, dim in _message_fields(value)]
+        elif field == 7:  # slices: a message per dimension, start and length in fields 1 and 2
+            extents = [dict(_message_fields(extent)) for _, extent in _message_fields(value)]
             slices.append(tuple((extent.get(1, 0), extent.get(2, 0)) for extent in extents))
         else:
-            numbers[number] = value
-    shard, offset, crc = (numbers.get(number, 0) for number in (3, 4, 6))  # the shape tells the size
+            numbers[field] = value
+    shard, offset, crc = (numbers.get(field, 0) for field in (3, 4, 6))  # 0 is not stored
     return _Entry(numbers[1], tuple(dims), shard, offset, crc, tuple(slices))

@@ -15,7 +15,7 @@ from bert_hf.console import shorten_list
 from bert_hf.errors import InputError
 from bert_hf.models.tensor_bundle import TensorBundle
 
-# Part of a name in TensorFlow → in transformers; where they stand, they are all of a name between two slashes
+# Part of a variable's name in TensorFlow → in transformers, replaced in this order
 _PARTS = (
     (r"/layer_(\d+)/", r"/layer/\1/"),
     (r"/(gamma|kernel)$", "/weight"),
@@ -58,16 +58,16 @@ def read_tf_config(path: Path) -> BertConfig:
 
 
 def weight_name(variable: str) -> str:
-    """Return bert.encoder.layer.0.output.dense.weight for bert/encoder/layer_0/output/dense/kernel."""
+    """Translate bert/encoder/layer_0/output/dense/kernel to bert.encoder.layer.0.output.dense.weight."""
     for pattern, replacement in _PARTS:
         variable = re.sub(pattern, replacement, variable)
     return variable.replace("/", ".")
 
 
-def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]:
-    """Return the network of a checkpoint in float32, and the number of variables that have no place in it.
+def convert_checkpoint(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]:
+    """Return the network in a checkpoint, in float32, and the number of variables that were left out.
 
-    The class is that of the heads which the checkpoint has. Optimizers name their slots after the variables
+    Its class depends on the heads that the checkpoint has. Optimizers name their slots after the variables
     (`…/adam_m`, `…/BERTAdam`), so whatever is not a weight of the network is left out, layers of a fine-tuning too.
     """
     # The network, without memory until its weights are read, and the variable of each weight
@@ -90,7 +90,7 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
         remedy = "give a checkpoint of BERT, and the bert_config.json that belongs to it"
         raise InputError(f"it lacks {shorten_list(missing)}", where=bundle.index, remedy=remedy)
 
-    weights = {name: _weight(bundle, str(variable)) for name, variable in sources.items()}
+    weights = {name: _read_parameter(bundle, str(variable)) for name, variable in sources.items()}
     for name, weight in weights.items():
         if tuple(weight.shape) != expected[name]:
             what = f"shape of {name}: {tuple(weight.shape)}, by the configuration {expected[name]}"
@@ -100,7 +100,7 @@ def convert(prefix: Path, config: BertConfig) -> tuple[BertPreTrainedModel, int]
     return model, len(bundle.shapes) - len(weights)
 
 
-def _weight(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:
+def _read_parameter(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:
     values = bundle.read(variable).astype(np.float32, copy=False)
     if variable.endswith("/kernel"):  # of a dense layer: TensorFlow's is (inputs, outputs)
         values = np.ascontiguousarray(values.T)

@@ -27,14 +27,14 @@ _Shapes = tuple[tuple[int, int], ...]  # of groups of equal sequences: (number o
 def unpadded_attention(
     query: Tensor, key: Tensor, value: Tensor, batch: UnpaddedBatch, *, selected_queries: bool, dropout: float
 ) -> Tensor:
-    """Compute the attention of the tokens of each sequence to the tokens of that sequence, all (T, A, D).
+    """Compute the attention of each sequence's tokens to one another; arguments and result are (T, A, D).
 
-    With `selected_queries`, query and result are (Q, A, D), for `batch.query_indices` only.
+    With `selected_queries`, `query` and the result are (Q, A, D), for `batch.query_indices` only.
     """
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 
     if batch.groups is None:  # on an accelerator
-        return _attend_varlen(query, key, value, batch, selected_queries, dropout)
+        return _accelerator_attention(query, key, value, batch, selected_queries, dropout)
 
     key_shapes = tuple((count, tokens) for count, tokens, _ in batch.groups)
     selected_shapes = tuple((count, queries) for count, _, queries in batch.groups)
@@ -54,7 +54,7 @@ def unpadded_attention(
 def _pytorch_attention(
     query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], dropout: float, scaling: float
 ) -> Tensor:
-    """Compute each group of sequences by PyTorch's kernel, which stores no attention scores."""
+    """Compute the attention of each group of sequences by PyTorch's kernel, which stores no attention scores."""
     query_shapes, key_shapes = shapes
     contexts = []
     for qkv in zip(_split(query, query_shapes), _split(key, key_shapes), _split(value, key_shapes), strict=True):
@@ -65,7 +65,7 @@ def _pytorch_attention(
 
 
 def _split(x: Tensor, shapes: _Shapes) -> list[Tensor]:
-    """Split (N, …) into (B, n, …) for each of the shapes (B, n)."""
+    """Split (N, …) into one (B, n, …) for each of the shapes (B, n)."""
     parts = x.split([count * length for count, length in shapes])
     return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -73,72 +73,75 @@ def _split(x: Tensor, shapes: _Shapes) -> list[Tensor]:
 class _RowIndices(NamedTuple):
     """Indices to copy the rows (T·A, D) of all heads into the N rows of dense batches (B·A, n, D), and back.
 
-    Example: sequences of 2 and 1 tokens, one head, filled up to 2 tokens: sources 0 1 2 2, filling 3, places 0 1 2.
+    Example: sequences of 2 and 1 tokens, one head, filled up to 2: copied_from 0 1 2 2, filling 3, copied_to 0 1 2.
     """
 
-    sources: Tensor  # (N,) index of the row to copy; rows that fill up a sequence copy its last one
+    copied_from: Tensor  # (N,) index of the row to copy; rows that fill up a sequence copy its last one
     filling: Tensor  # indices of the rows among the N that fill up a sequence
-    places: Tensor  # (T·A,) index of each row among the N
+    copied_to: Tensor  # (T·A,) index of each row among the N
 
 
-class _Layout(NamedTuple):
-    """Dense batches of sequences that are filled up to the same shape, as many as a cache holds the scores of."""
+class _DenseBatches(NamedTuple):
+    """Batches of sequences that are filled up to the same shape, each as large as a cache can hold the scores of."""
 
     shapes: tuple[_Shapes, _Shapes]  # (B·A, n) of the queries and of the keys of each batch
     rows: tuple[_RowIndices, _RowIndices]  # of the queries and of the keys
-    filling: list[list[tuple[slice, int]]]  # of each batch: some of its B·A, and the first key that fills them up
+    filled_keys: list[list[tuple[slice, int]]]  # of each batch: some of its B·A, and the first key that fills them up
 
 
 @lru_cache(maxsize=4)  # the layers of a model have the same two
-def _layout(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _Layout:
+def _plan_dense_batches(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: int) -> _DenseBatches:
     """Return the batches of sequences whose (queries, keys) have these shapes, filled up to multiples of `multiple`.
 
     Example: two sequences of 20 keys and one of 30, 5 queries each, multiple 16, 2 heads: all three become (16, 32),
     one batch of 6 · (16, 32); its first four lack the keys from 20 on, its last two those from 30 on.
     """
-    sequences = [(queries, keys) for (count, queries), (_, keys) in zip(*shapes, strict=True) for _ in range(count)]
+    sequences = []  # (queries, keys) of each
+    for (count, queries), (_, keys) in zip(*shapes, strict=True):
+        sequences += [(queries, keys)] * count
     batch_shapes = []
-    filling = []
+    filled_keys = []
     for (queries, keys), same in groupby(sequences, lambda shape: [-(-n // multiple) * multiple for n in shape]):
-        lengths = [length for _, length in same for _ in range(heads)]  # tokens of each sequence and head
+        key_counts = [count for _, count in same for _ in range(heads)]  # of each sequence and head, before filling
         size = heads * max(1, _CHUNK_SCORES // (heads * queries * keys))
-        for begin in range(0, len(lengths), size):
-            batch = lengths[begin : begin + size]
+        for begin in range(0, len(key_counts), size):
+            batch = key_counts[begin : begin + size]
             batch_shapes.append(((len(batch), queries), (len(batch), keys)))
 
-            # Neighbours of equal length have their filling in the same place
-            runs = []
-            for length, run in groupby(range(len(batch)), batch.__getitem__):
-                numbers = list(run)
-                if length < keys:
-                    runs.append((slice(numbers[0], numbers[-1] + 1), length))
-            filling.append(runs)
+            # Neighbours with as many keys are filled from the same key on
+            filled_keys.append([])
+            start = 0
+            for key_count, run in groupby(batch):
+                end = start + len(list(run))
+                if key_count < keys:
+                    filled_keys[-1].append((slice(start, end), key_count))
+                start = end
     query_shapes, key_shapes = zip(*batch_shapes, strict=True)
     of_queries, of_keys = (_row_indices(shape, heads, multiple) for shape in shapes)
-    return _Layout((query_shapes, key_shapes), (of_queries, of_keys), filling)
+    return _DenseBatches((query_shapes, key_shapes), (of_queries, of_keys), filled_keys)
 
 
 @lru_cache(maxsize=4)
 def _row_indices(shapes: _Shapes, heads: int, multiple: int) -> _RowIndices:
-    """Return the indices for sequences of these shapes, each filled up to a multiple of `multiple` rows."""
-    counts, rows = torch.tensor(shapes).unbind(1)
-    lengths = rows.repeat_interleave(counts)  # (B,)
+    """Return the indices for sequences of these shapes, each filled up to a multiple of `multiple` tokens."""
+    counts, tokens = torch.tensor(shapes).unbind(1)
+    lengths = tokens.repeat_interleave(counts)  # (B,)
     filled = (lengths + multiple - 1) // multiple * multiple
     sizes = filled * heads
 
-    # The sequence of each of the N rows, its head, and its place in the sequence
+    # The sequence of each of the N rows, its head, and its position in the sequence
     sequence = torch.arange(len(sizes)).repeat_interleave(sizes)  # (N,)
     within = torch.arange(len(sequence)) - (sizes.cumsum(0) - sizes)[sequence]
     head = within // filled[sequence]
-    place = within - head * filled[sequence]
+    position = within - head * filled[sequence]
     last = lengths[sequence] - 1
-    real = place <= last
+    real = position <= last
 
     begins = lengths.cumsum(0) - lengths
-    sources = (begins[sequence] + torch.minimum(place, last)) * heads + head
-    places = torch.empty(int(lengths.sum()) * heads, dtype=torch.int64)
-    places[sources[real]] = real.nonzero().squeeze(1)
-    return _RowIndices(sources, real.logical_not().nonzero().squeeze(1), places)
+    copied_from = (begins[sequence] + torch.minimum(position, last)) * heads + head
+    copied_to = torch.empty(int(lengths.sum()) * heads, dtype=torch.int64)
+    copied_to[copied_from[real]] = real.nonzero().squeeze(1)
+    return _RowIndices(copied_from, real.logical_not().nonzero().squeeze(1), copied_to)
 
 
 class _GroupedAttention(Function):
@@ -154,28 +157,28 @@ class _GroupedAttention(Function):
     def forward(
         ctx, query: Tensor, key: Tensor, value: Tensor, shapes: tuple[_Shapes, _Shapes], p: float, scaling: float
     ) -> Tensor:
-        layout = _layout(shapes, query.shape[1], _ROW_MULTIPLE if query.dtype.itemsize == 2 else 1)
-        of_queries, of_keys = layout.rows
-        rows = (_take_rows(query, of_queries), _take_rows(key, of_keys), _take_rows(value, of_keys))
-        context = torch.empty_like(rows[0])  # (N, D)
+        plan = _plan_dense_batches(shapes, query.shape[1], _ROW_MULTIPLE if query.dtype.itemsize == 2 else 1)
+        of_queries, of_keys = plan.rows
+        queries, keys, values = _take_rows(query, of_queries), _take_rows(key, of_keys), _take_rows(value, of_keys)
+        context = torch.empty_like(queries)  # (N, D)
         saved: list[Tensor | None] = []
 
-        batches = _batches(layout, (context, rows[0]), rows[1:])
-        for (output, q, k, v), filling in zip(batches, layout.filling, strict=True):
+        batches = _batch_parts(plan, (context, queries), (keys, values))
+        for (output, q, k, v), filled_keys in zip(batches, plan.filled_keys, strict=True):
             weights = torch.bmm(q, k.transpose(1, 2)).mul_(scaling)
-            for sequences, first_filling in filling:
-                weights[sequences, :, first_filling:] = -torch.inf
+            for sequences, first_filled in filled_keys:
+                weights[sequences, :, first_filled:] = -torch.inf
             torch.softmax(weights, -1, out=weights)
             mask = keep_mask(weights.shape, p, torch.int8) if p else None
             torch.bmm(weights if mask is None else weights * mask, v, out=output)
             if any(ctx.needs_input_grad):
                 saved += [weights, mask]
 
-        ctx.layout = layout
+        ctx.plan = plan
         ctx.p = p
         ctx.scaling = scaling
-        ctx.save_for_backward(*rows, *saved)
-        context = context.index_select(0, of_queries.places).view(query.shape)
+        ctx.save_for_backward(queries, keys, values, *saved)
+        context = context.index_select(0, of_queries.copied_to).view(query.shape)
         return context.mul_(keep_scale(p)) if p else context
 
     @staticmethod
@@ -183,7 +186,7 @@ class _GroupedAttention(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
         ctx, grad_output: Tensor
     ) -> tuple[Tensor | None, ...]:
-        of_queries, of_keys = ctx.layout.rows
+        of_queries, of_keys = ctx.plan.rows
         queries, keys, values, *saved = ctx.saved_tensors
         gradients = [torch.empty_like(x) for x in (queries, keys, values)]
 
@@ -193,7 +196,7 @@ class _GroupedAttention(Function):
         grad_rows = _take_rows(grad_output, of_queries)  # (N, D)
         grad_rows.index_fill_(0, of_queries.filling, 0.0)  # filling has no output
 
-        batches = _batches(ctx.layout, (grad_rows, queries, gradients[0]), (keys, values, *gradients[1:]))
+        batches = _batch_parts(ctx.plan, (grad_rows, queries, gradients[0]), (keys, values, *gradients[1:]))
         for batch, weights, mask in zip(batches, saved[::2], saved[1::2], strict=True):
             grad_context, q, for_query, k, v, for_key, for_value = batch
             dropped = weights if mask is None else weights * mask
@@ -209,28 +212,28 @@ class _GroupedAttention(Function):
             torch.bmm(grad_scores.transpose(1, 2), q, out=for_key)
 
         with_indices = zip(gradients, (of_queries, of_keys, of_keys), strict=True)
-        gradients = (x.index_select(0, rows.places).view(-1, *grad_output.shape[1:]) for x, rows in with_indices)
+        gradients = (x.index_select(0, rows.copied_to).view(-1, *grad_output.shape[1:]) for x, rows in with_indices)
         return *gradients, None, None, None
 
 
 def _take_rows(x: Tensor, rows: _RowIndices) -> Tensor:
     """Copy the rows of (T, A, D) into the rows of the batches, (N, D)."""
-    return x.reshape(-1, x.shape[-1]).index_select(0, rows.sources)
+    return x.reshape(-1, x.shape[-1]).index_select(0, rows.copied_from)
 
 
-def _batches(layout: _Layout, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[tuple]:
+def _batch_parts(plan: _DenseBatches, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[tuple]:
     """Return, for each batch in turn, its part (B·A, n, D) of each of these tensors (N, D), in their order."""
-    query_shapes, key_shapes = layout.shapes
+    query_shapes, key_shapes = plan.shapes
     return zip(*(_split(x, query_shapes) for x in of_queries), *(_split(x, key_shapes) for x in of_keys), strict=True)
 
 
 # ---- on an accelerator: all sequences at once
 
 
-def _attend_varlen(
+def _accelerator_attention(
     query: Tensor, key: Tensor, value: Tensor, batch: UnpaddedBatch, selected_queries: bool, dropout: float
 ) -> Tensor:
-    """Compute attention by the flash kernel for variable lengths, or padded where that cannot run (fp32, old GPUs)."""
+    """Compute attention by the flash kernel for variable lengths, or with padding where that cannot run."""
     cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
     longest = batch.max_seqlen
     scaling = query.shape[-1] ** -0.5
@@ -243,37 +246,37 @@ def _attend_varlen(
         lengths = (cu_queries, batch.cu_seqlens, most_queries, longest)
         return flash(query, key, value, *lengths, dropout, is_causal=False, return_debug_mask=False, scale=scaling)[0]
 
-    places = batch.token_indices  # of the queries in the padded batch
+    query_places = batch.token_indices  # in the padded batch
     if selected_queries:
         sequences = batch.token_indices.index_select(0, batch.query_indices) // longest  # (Q,)
         within = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, sequences)
-        places = sequences * most_queries + within
+        query_places = sequences * most_queries + within
     real = torch.arange(longest, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
-        _pad(query, places, len(real), most_queries),
+        _pad(query, query_places, len(real), most_queries),
         _pad(key, batch.token_indices, len(real), longest),
         _pad(value, batch.token_indices, len(real), longest),
         real[:, None, None, :],
         dropout_p=dropout,
         scale=scaling,
     )
-    return context.transpose(1, 2).flatten(0, 1).index_select(0, places)
+    return context.transpose(1, 2).flatten(0, 1).index_select(0, query_places)
 
 
 def _supports_flash(query: Tensor) -> bool:
-    """Return True for 16 bit, certain head sizes, and an Ampere GPU or a newer one."""
+    """Return True if the flash kernel can run: 16 bit, certain head sizes, an Ampere GPU or a newer one."""
     if query.device.type != "cuda" or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     size = query.shape[-1]
     return size % 8 == 0 and size <= 256 and _has_flash_attention(query.device)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # so that a graph does not end at the question to the driver
 def _has_flash_attention(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _pad(x: Tensor, places: Tensor, count: int, width: int) -> Tensor:
-    """Pad (N, A, D) to (B, A, width, D), given the place of each of the N rows in the flattened B·width."""
+    """Pad (N, A, D) to (B, A, width, D), B = count, given the place of each of the N rows in the flattened B·width."""
     padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, places, x)
     return padded.unflatten(0, (count, width)).transpose(1, 2)

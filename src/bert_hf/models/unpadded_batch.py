@@ -35,12 +35,12 @@ class UnpaddedBatch(NamedTuple):
 
 
 def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
-    """Return the five tensors of an ungrouped `UnpaddedBatch` besides `token_indices`, as one, (2M + 4B + 2,).
+    """Return an ungrouped `UnpaddedBatch` as one tensor (2M + 4B + 2,), which `unpack_layout` takes apart again.
 
     The workers of a data loader send it with a batch, because a GPU would have to launch 26 kernels for it.
     """
     batch = unpad_batch(attention_mask, masked_positions, token_positions, grouped=False)
-    assert batch is not None  # it has token positions
+    assert batch is not None  # it has token positions, which are its `token_indices`
     queries = (batch.query_indices, batch.cls_queries, batch.masked_queries)
     return torch.cat([each.to(torch.int32) for each in (*queries, batch.cu_seqlens, batch.query_cu_seqlens)])
 
@@ -48,7 +48,7 @@ def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_position
 def unpack_layout(
     layout: Tensor, input_ids: Tensor, masked_positions: Tensor, token_positions: Tensor
 ) -> UnpaddedBatch:
-    """Return the ungrouped `UnpaddedBatch` that `pack_layout` packed into `layout`."""
+    """Return the ungrouped `UnpaddedBatch` of a batch from its `layout`, the result of `pack_layout`."""
     count, length = input_ids.shape
     masked = len(masked_positions)
     sizes = [masked + count, count, masked, count + 1, count + 1]
@@ -62,7 +62,9 @@ def unpack_layout(
 def unpad_batch(
     attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor | None, grouped: bool | None = None
 ) -> UnpaddedBatch | None:
-    """Compute the layout of a batch without its padding; None if a [CLS] or masked token is padding (if grouped).
+    """Return where the real tokens of a batch are, grouped by the shape of their sequences by default on a CPU.
+
+    None: grouped, if a [CLS] or masked token is padding; else, without the ascending `token_positions` (T,).
 
     Example: two sequences of 3 and 4 tokens, padded to 4; the tokens at 2 and 5 are masked.
 
@@ -73,8 +75,6 @@ def unpad_batch(
 
         token_indices 4 5 6 7 0 1 2    query_indices 0 1 4 6    cls_queries 2 0    masked_queries 3 1
         groups (1, 4, 2) (1, 3, 2)     cu_seqlens 0 4 7         query_cu_seqlens 0 2 4
-
-    By default they are grouped on a CPU; if not, the token positions (T,), ascending, are needed: without, None.
     """
     device, (count, length) = attention_mask.device, attention_mask.shape
     masked_positions = masked_positions.long()
@@ -115,9 +115,9 @@ def unpad_batch(
 
 
 def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
-    """Add a sequence that no head reads to a grouped batch, so that most have as many tokens as an earlier one.
+    """Add a sequence that no head reads to a grouped batch: it rounds the numbers of tokens and queries up.
 
-    oneDNN compiles the products of each new number of rows: filling takes 17 % off a fine-tuning on short texts.
+    oneDNN compiles for each new number of rows; most then equal an earlier one: 17 % less time on short texts.
     """
     tokens = len(batch.token_indices)
     more_tokens = _TOKEN_MULTIPLE - tokens % _TOKEN_MULTIPLE  # at least one
@@ -133,7 +133,7 @@ def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
 def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Sort each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
 
-    Return their positions in a padded batch of that order (Q,), and their ranks in it, of each [CLS] first (Q,).
+    Return their positions in a padded batch of that order (Q,), and the ranks of each [CLS], then masked token (Q,).
     """
     cls_positions = torch.arange(len(order), device=order.device) * length
     positions = torch.cat([cls_positions, masked_positions])

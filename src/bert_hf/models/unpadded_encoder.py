@@ -19,7 +19,7 @@ _USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)
 
 
 class UnpaddedBertModel(BertModel):
-    """Compute only the real tokens, with the parameters of a stock encoder, which it replaces.
+    """An encoder that computes only the real tokens, with the parameters of a stock encoder in whose place it is put.
 
     Texts of different lengths may share a batch at no cost, so the rows of a fine-tuning keep their random order.
     With `cls_only` the last layer computes only [CLS], and `last_hidden_state` has its states (B, 1, H).
@@ -47,9 +47,9 @@ class UnpaddedBertModel(BertModel):
         layout: Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs of `BertModel.forward`; zeros at padding if that is left out.
+        """Return the outputs of `BertModel.forward`, with zeros at padding where padding is not computed.
 
-        On a GPU it is left out only with `token_positions` and `layout`, which `with_layout` computes.
+        On a GPU it is not only with `token_positions` and `layout`, which `with_layout` computes.
         """
         tokens = token_positions
         on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -74,7 +74,7 @@ class UnpaddedBertModel(BertModel):
 
 
 def with_layout(model: nn.Module, inputs: dict) -> dict:
-    """Add `token_positions` and `layout` to the inputs of a model with an `UnpaddedBertModel` on a GPU; else none."""
+    """Return inputs with `token_positions` and `layout`, for an `UnpaddedBertModel` on a GPU; others as they are."""
     encoder = getattr(model, "bert", None)
     mask = inputs.get("attention_mask")
     if not isinstance(encoder, UnpaddedBertModel) or encoder.device.type == "cpu" or mask is None or mask.dim() < 2:
@@ -91,9 +91,9 @@ def with_layout(model: nn.Module, inputs: dict) -> dict:
 
 @contextlib.contextmanager
 def without_padding(model: nn.Module) -> Iterator[None]:
-    """Context manager: let a stock model compute without padding; its class, parameters and `state_dict` stay."""
+    """Context manager: let an unmodified stock model compute without padding, with an `UnpaddedBertModel` in it."""
     stock = getattr(model, "bert", None)
-    if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unchanged(stock):
+    if not isinstance(model, PreTrainedModel) or type(stock) is not StockBertModel or not _is_unmodified(stock):
         yield
         return
 
@@ -105,7 +105,7 @@ def without_padding(model: nn.Module) -> Iterator[None]:
         model.bert = stock.train(model.training)
 
 
-def _is_unchanged(stock: StockBertModel) -> bool:
+def _is_unmodified(stock: StockBertModel) -> bool:
     """Return True if all layers are stock, without hooks, and their dropout is as configured."""
     config = stock.config
     layers = list(stock.modules())

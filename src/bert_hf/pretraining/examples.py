@@ -18,7 +18,7 @@ PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training 
 def training_examples(
     corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
-    """Return a run's training examples; micro-batches of those longer than `max_seq_length` are trained in pieces."""
+    """Return a run's training examples; a micro-batch has as many of any length as of `max_seq_length`."""
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
         corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
@@ -26,7 +26,7 @@ def training_examples(
 
 
 def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTrainingExamples:
-    """Return the examples that are evaluated, of `max_seq_length`: the same ones whatever the seed of the run."""
+    """Return the examples to evaluate on, of `max_seq_length`: the same pairs and masks for every seed of a run."""
     return PreTrainingExamples(
         held_out, (Phase(example_args.max_seq_length, None),), limit=example_args.max_eval_samples, seed=0,
         fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pairs(),
@@ -36,17 +36,17 @@ def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTr
 def pretraining_baselines(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
 ) -> dict[str, float]:
-    """Return baselines on held-out examples: the MLM loss of token frequencies, the accuracy of the majority class."""
+    """Measure on held-out examples: MLM loss of the corpus's token frequencies, accuracy of the majority class."""
     indices = progress(range(len(examples)), "counting tokens", "examples")
     features = [examples[index] for index in indices]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
 
     counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1  # so that no loss is infinite
     losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
-    result = {"unigram_mlm_loss": float(losses.mean())}
+    baselines = {"unigram_mlm_loss": float(losses.mean())}
 
     if name := examples.objective.metric:
-        share = float(np.mean([feature["next_sentence_label"] for feature in features]))
-        result[f"majority_{name}_accuracy"] = max(share, 1 - share)
-        result[f"{name}_pairs"] = len(features)
-    return result
+        negatives = float(np.mean([feature["next_sentence_label"] for feature in features]))  # share of label 1
+        baselines[f"majority_{name}_accuracy"] = max(negatives, 1 - negatives)
+        baselines[f"{name}_pairs"] = len(features)
+    return baselines

@@ -28,21 +28,21 @@ class TaskLosses(NamedTuple):
 
     def sums(self, dtype: torch.dtype) -> Tensor:
         """Return (3,) sum of the losses, number of labels, number of correct predictions."""
-        return torch.stack([column.sum().to(dtype) for column in self[:3]])
+        return torch.stack([x.sum().to(dtype) for x in (self.losses, self.counted, self.correct)])
 
-    def sums_of_rows(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Return (B, 3) the same sums for each of the `count` rows."""
-        columns = torch.stack([column.to(dtype) for column in self[:3]], 1)
-        return columns.new_zeros(count, 3).index_add_(0, self.rows, columns)
+    def sums_of_rows(self, batch_size: int, dtype: torch.dtype) -> Tensor:
+        """Return (B, 3) the same sums for each row of the batch."""
+        columns = torch.stack([x.to(dtype) for x in (self.losses, self.counted, self.correct)], 1)  # (N, 3)
+        return columns.new_zeros(batch_size, 3).index_add_(0, self.rows, columns)
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 where a device may have none (MPS, XPU): means are then exact to six digits."""
+    """Return the dtype of sums of losses: float64, or float32 (six digits) where a device may lack it (MPS, XPU)."""
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
 def count_targets(batches: list[dict]) -> Tensor:
-    """Return (2,) masked tokens and sequence pairs in batches, counted on the device of the batches."""
+    """Return (2,) the numbers of masked tokens and of sequence pairs in batches, on the device of the batches."""
     counts = torch.zeros(2, dtype=torch.int64)
     for batch in batches:
         for task, name in enumerate(LABELS):
@@ -53,7 +53,7 @@ def count_targets(batches: list[dict]) -> Tensor:
 
 
 def with_masked_positions(inputs: dict) -> dict:
-    """Return the batch with `masked_positions`, which a stock collator does not send."""
+    """Return a batch with the `masked_positions` of its `labels`, if any; a stock collator does not send them."""
     if inputs.get("labels") is None or inputs.get("masked_positions") is not None:
         return inputs
     positions = (inputs["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
@@ -61,11 +61,11 @@ def with_masked_positions(inputs: dict) -> dict:
 
 
 def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
-    """Compute losses from the full logits of a stock model: of the masked positions (M,), and of the pairs (B,)."""
+    """Compute the losses of masked tokens (M,) and pairs (B,) from full logits; raise an `InputError` if they lack."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
-    needed = {"prediction_logits": labels, "seq_relationship_logits": pair_labels}
-    missing = [name for name, given in needed.items() if given is not None and name not in outputs]
+    labels_of_logits = {"prediction_logits": labels, "seq_relationship_logits": pair_labels}
+    missing = [name for name, values in labels_of_logits.items() if values is not None and name not in outputs]
     if missing:
         remedy = "pass a BertForPreTraining, bert_hf's or transformers'"
         raise InputError(f"{model_name} returns no {missing[0]}", where="PreTrainer", remedy=remedy)
@@ -80,8 +80,8 @@ def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTraining
     return losses
 
 
-def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
-    """Return [of the masked tokens, of the pairs] in a batch; a task without labels has no predictions (N = 0)."""
+def losses_by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
+    """Return the losses of a batch's masked tokens, and of its pairs; a task without labels has none (N = 0)."""
     empty = inputs["input_ids"].new_zeros(0)
     tasks = [TaskLosses(empty.float(), empty, empty, empty)] * 2
     labels, pair_labels = map(inputs.get, LABELS)
@@ -98,7 +98,7 @@ def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses]:
 
 
 def row_lengths(inputs: dict) -> Tensor:
-    """Return (B,) tokens of each row that are not padding."""
+    """Return (B,) the number of tokens of each row without padding."""
     if inputs.get("attention_mask") is not None:
         return inputs["attention_mask"].sum(1)
     rows, width = inputs["input_ids"].shape
@@ -106,7 +106,7 @@ def row_lengths(inputs: dict) -> Tensor:
 
 
 def mean_metrics(sums: Sequence[float] | np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return mean losses (nats) and accuracies from each task's `TaskLosses.sums`; one without labels is left out."""
+    """Return the mean loss (nats) and accuracy of each task with labels, from `TaskLosses.sums`; `loss` is the sum."""
     metrics = {"loss": 0.0}
     for name, (total, count, correct) in zip(names, np.reshape(sums, (-1, 3)).tolist(), strict=True):
         if count:

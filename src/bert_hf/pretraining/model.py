@@ -26,22 +26,23 @@ def planned_config(model_args: ModelArguments) -> BertConfig:
 def make_model(
     model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BertForPreTraining:
-    """Return the network, newly initialized from a model JSON with the tokenizer's vocabulary, or a checkpoint's."""
+    """Return the network to train, from a checkpoint (extended if too small; logged) or new; seed all generators."""
     set_seed(seed)
-    checkpoint = model_args.model_name_or_path
-    where = checkpoint or model_args.config_name
-    model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
-    if checkpoint and (line := extend_embeddings(model, id_count(tokenizer), example_args.longest)):
-        logger.info(f"{checkpoint}: {line}")
+    if checkpoint := model_args.model_name_or_path:
+        model = _from_checkpoint(checkpoint, model_args)
+        if line := extend_embeddings(model, id_count(tokenizer), example_args.longest):
+            logger.info(f"{checkpoint}: {line}")
+    else:
+        model = _from_config(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    OBJECTIVES[example_args.nsp].check_model(model.config, where)
+    OBJECTIVES[example_args.nsp].check_model(model.config, checkpoint or model_args.config_name)
     return model
 
 
 def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraining:
     """Return the network of a checkpoint in fp32, without what fine-tuning recorded in its configuration.
 
-    Heads that it lacks are newly initialized.
+    Heads that it lacks are newly initialized, and logged.
     """
     heads = ("cls.", "bert.pooler.")
     model, new = load_network(BertForPreTraining, find_checkpoint(where), where, heads, **model_args.dropouts())

@@ -25,7 +25,7 @@ from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.publishing.card import Card, held_out_description, hub_id
 from bert_hf.training.run import Run, describe_machine, evaluation_run
 
-_MANY_PASSES = 1.5  # of an epoch over the text
+_MANY_PASSES = 1.5  # of an epoch over the text: more get a warning
 
 
 @dataclass
@@ -47,8 +47,8 @@ class PreTrainingReport(TrainerCallback):
         """Print banner and corpus report (rank 0), set `baselines`, listen to the trainer. Called by all ranks."""
         logger.info(self._banner())
         trainer: Any = self.trainer
-        first = trainer.args.process_index == 0
-        if first and self.run.checkpoint is None:
+        is_rank0 = trainer.args.process_index == 0
+        if is_rank0 and self.run.checkpoint is None:
             findings = corpus_findings(
                 self.corpus,
                 trainer.processing_class,
@@ -57,17 +57,17 @@ class PreTrainingReport(TrainerCallback):
             )
             print(*short_report(findings), *self._repetition_warning(), sep="\n", flush=True)
 
-        measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if first else {}
+        measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if is_rank0 else {}
         self.baselines = rank0_value(measured)
         trainer.add_callback(self)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
-        """Print the metrics of the untrained model."""
+        """Print the metrics of an evaluation before the first step; later ones are not printed here."""
         if state.global_step == 0 and state.is_world_process_zero:
             report_heldout("before", metrics or {}, self.baselines)
 
     def _banner(self) -> str:
-        """Return four lines: the sizes of model, text and batch, and the machine."""
+        """Return four lines on the run: the sizes of model, text and batch, and the machine."""
         args = self.trainer.args
         model: Any = self.trainer.network
         mean_length = sum(share * length for length, share in self.example_args.lengths())
@@ -84,11 +84,11 @@ class PreTrainingReport(TrainerCallback):
         )
 
     def _repetition_warning(self) -> list[str]:
-        """Return a line if an epoch is many passes over the text, because few documents have several sentences."""
+        """Return a line (or []) if an epoch is many passes over the text: few documents have several sentences."""
         examples: Any = self.trainer.train_dataset
         window, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
         offsets = window.token_offsets
-        tokens = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
+        tokens = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]  # per pair
         passes = tokens.sum() / max(1, window.token_counts.sum())
         if not self.example_args.nsp or passes < _MANY_PASSES:
             return []
@@ -98,7 +98,7 @@ class PreTrainingReport(TrainerCallback):
         ]
 
     def save_and_print(self, trained: dict, after: dict) -> None:
-        """Save model, results and card, push if asked, and print held-out metrics, summary and limits."""
+        """Save model, results and card, push if asked; print held-out metrics, summary, limits and next command."""
         trainer: Any = self.trainer
         args, tokenizer = trainer.args, trainer.processing_class
         card = pretraining_card(args, self.corpus_args, self.example_args, trainer.network, tokenizer, self.corpus)
@@ -111,7 +111,7 @@ class PreTrainingReport(TrainerCallback):
             report_heldout("after", after, self.baselines)
             print(trained_line(trainer.state.global_step, trained))
             print(*card.limits, f"checkpoint: {self.run.folder}", sep="\n")
-            # Of `make pretrain`: `make demo` also installs what the demo needs.
+            # After `make pretrain`: `make demo` also installs what the demo needs
             by_make = in_clone() and self.run.folder == Path("runs/pretrain-default")
             print("next:", "make demo" if by_make else next_command("demo", self.run.folder), flush=True)
 
@@ -133,7 +133,7 @@ def evaluate_only(
 
 
 def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return sentences with one [MASK], to try the model on: one of each of the first four held-out documents.
+    """Return sentences with one [MASK], to try the model on: one from each of the first four held-out documents.
 
     The sentence is the first one with 20 or more tokens, else the longest, cut to 32; its longest token is masked.
     """
@@ -151,7 +151,7 @@ def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokeniz
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
-    """Print held-out metrics "before" or "after" next to the baselines', and a warning if nothing was learned."""
+    """Print the held-out metrics "before" or "after" beside the baselines; if nothing was learned, a warning, too."""
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)
@@ -165,8 +165,8 @@ def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
 
 
 def _pairs_text(metrics: dict, baselines: dict) -> str:
-    """Return the end of a line, `, NSP accuracy …`, beside the majority class; empty without pairs."""
-    name = next((name.removesuffix("_pairs") for name in baselines if name.endswith("_pairs")), None)  # "nsp"
+    """Return the end of a line: the pairs' accuracy, how far it is from the majority class's; empty without pairs."""
+    name = next((key.removesuffix("_pairs") for key in baselines if key.endswith("_pairs")), None)  # "nsp"
     if name is None:
         return ""
     accuracy = metrics[f"eval_{name}_accuracy"]
@@ -187,7 +187,7 @@ def pretraining_card(
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
 ) -> Card:
-    """Return the model card of a pre-training, without its metrics."""
+    """Return the model card of a pre-training; `Run.finish` adds the metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
     split_off = "documents held out of the same text"
     return Card(
@@ -207,14 +207,14 @@ def pretraining_card(
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
         held_out=held_out_description(corpus_args.validation_file, "--validation_file", split_off),
-        limits=untrained_positions(example_args, model.config, tokenizer),
+        limits=untrained_positions_warning(example_args, model.config, tokenizer),
     )
 
 
-def untrained_positions(
+def untrained_positions_warning(
     example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> list[str]:
-    """Return a warning about positions that model and tokenizer accept and this run did not train; [] without any."""
+    """Return a line (or []) if model and tokenizer accept positions that this run does not train."""
     longest = example_args.longest
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:

@@ -35,7 +35,8 @@ def check_pretraining(
     """
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
-        use_trained_options(example_args, (identity_in(Path(model_args.model_name_or_path)) or {}).get("examples"))
+        identity = identity_in(Path(model_args.model_name_or_path)) or {}
+        use_trained_options(example_args, identity.get("examples"))
     yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
     yield from check_train_and_held_out_text(corpus_args)
 
@@ -56,12 +57,12 @@ def check_pretraining(
 
 
 def text_identity(text: tuple[Corpus, Corpus]) -> str:
-    """Return what identifies the training and held-out text in a run's record."""
+    """Return the fingerprints of the (training, held-out) text, shortened and joined, for a run's identity."""
     return "+".join(part.fingerprint[:16] for part in text)
 
 
 def check_held_out(corpus_args: CorpusArguments, where: str | None, text: tuple[Corpus, Corpus]) -> None:
-    """Check that documents split off the text are those that the run in `where` held out; others it may have seen."""
+    """Raise an `InputError` if documents split off this text may be among those that the run in `where` trained on."""
     identity = identity_in(Path(str(where)))
     if identity and not corpus_args.validation_file and identity.get("data") != text_identity(text):
         what = "documents would be split off text that it may have been trained on"

@@ -35,7 +35,7 @@ _ENDING = 15.0  # seconds for curves, card and the last checkpoint
 
 @dataclass
 class StepBudget:
-    """The number of steps of a run, from its options and its text."""
+    """Decide the number of steps of a run, by its options, its text and, for --max_hours, its measured speed."""
 
     args: PreTrainingArguments
     example_args: ExampleArguments
@@ -44,9 +44,9 @@ class StepBudget:
     tokenizer: PreTrainedTokenizerBase
 
     def resolve(self) -> tuple[Phase, ...]:
-        """Set the precision and the number of steps if the command gives neither, and return the run's phases."""
+        """Set precision and number of steps in `args` where the command gives none, and return the run's phases."""
         args = self.args
-        # First, because it decides the speed
+        # The precision first, because it decides the speed
         resolve_precision(args, planned_config(self.model_args).hidden_size, recorded_precision(args))
 
         if not args.do_train:
@@ -67,14 +67,14 @@ class StepBudget:
         epoch_lengths = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
         first = epoch_lengths[0]
         # Epochs that pass while the run trains on as many examples as one epoch has at its first length
-        passed = sum(share * first / count for (_, share), count in zip(lengths, epoch_lengths, strict=True))
-        return max(1, round(self.args.num_train_epochs * first / passed / global_batch_size(self.args)))
+        epochs = sum(share * first / count for (_, share), count in zip(lengths, epoch_lengths, strict=True))
+        return max(1, round(self.args.num_train_epochs * first / epochs / global_batch_size(self.args)))
 
     def _recorded_steps(self) -> int | None:
-        """Return the steps of the run in the output folder, if it was planned for the same hours and work."""
+        """Return the steps of the run in the output folder; None without one that was planned for the same work."""
         args, config = self.args, planned_config(self.model_args)
         identity = rank0_value(identity_in(folder_of(args))) or {}
-        present = {
+        planned_now = {
             "max_hours": args.max_hours,
             "seed": args.seed,
             "global_batch": global_batch_size(args),
@@ -83,14 +83,14 @@ class StepBudget:
         }
         shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
         same_model = all(identity.get("model", {}).get(name) == getattr(config, name) for name in shape)
-        same = same_model and not differences(identity, json.loads(json.dumps(present)))  # with lists for tuples
+        same = same_model and not differences(identity, json.loads(json.dumps(planned_now)))  # lists for tuples
         return identity["schedule"]["max_steps"] if same else None
 
     def planned_steps(self) -> int:
-        """Return how many steps fit into --max_hours, by the speed at each length."""
+        """Measure the speed at each length; log and return the steps that fit in --max_hours. Called by all ranks."""
         args, example_args = self.args, self.example_args
 
-        # Seconds of a step and of an evaluation: without backward it takes a third of a step per example.
+        # Seconds of a step and of an evaluation: without backward it takes a third of a step per example
         measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
         step = sum(share * measured[length] for length, share in example_args.lengths())
         per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
@@ -113,28 +113,28 @@ class StepBudget:
         return steps
 
     def seconds_per_step(self, length: int) -> float:
-        """Measure a temporary model that makes some steps at a length. Called by all ranks together."""
+        """Measure the seconds of a step at a length, by training a temporary model. Called by all ranks together."""
         # After an empty phase of `max_seq_length`, longer examples are trained in pieces, as in the run.
         phases = (Phase(self.example_args.max_seq_length, 0), Phase(length, None))
         examples = training_examples(self.corpus, phases, self.example_args, self.args)
         model = make_model(self.model_args, self.example_args, self.tokenizer, self.args.seed)
         collator = DataCollatorForPreTraining(self.tokenizer, **self.example_args.masking())
 
-        pace = _StepTimer()
+        timer = _StepTimer()
         with tempfile.TemporaryDirectory() as folder:
-            _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[pace]).train()
-        return pace.seconds_per_step()
+            _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[timer]).train()
+        return timer.seconds_per_step()
 
 
 class _TrialTrainer(PreTrainer):
-    """A trainer that writes nothing. Only a signal makes it save, which ends the run."""
+    """A trainer that writes nothing: it would save only after a signal, which ends the run instead."""
 
     def _save_checkpoint(self, model, trial) -> None:
         raise RunInterrupted("interrupted while measuring speed; the same command starts from the beginning", STOPPED)
 
 
 def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:
-    """Return the run's arguments for a short training in which nothing is evaluated, logged, saved or reported."""
+    """Return a copy of the run's arguments for a short training that evaluates, logs, saves and reports nothing."""
     trial = copy.copy(args)
     trial.output_dir = folder
     trial.max_steps = 60  # `_StepTimer` may end it earlier
@@ -149,7 +149,7 @@ def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArgu
 
 
 class _StepTimer(TrainerCallback):
-    """End a trial when its speed is known: after 60 steps, or at least three that took 20 s without the first."""
+    """Record when steps end, and end a trial once its speed is known: after three or more, 20 s after the first."""
 
     def __init__(self):
         self.ends: list[float] = []
@@ -163,6 +163,6 @@ class _StepTimer(TrainerCallback):
         control.should_training_stop = enough or control.should_training_stop
 
     def seconds_per_step(self) -> float:
-        """Return the mean time of the steps after the warm-up."""
-        skipped = min(len(self.ends) // 6, 5)  # warm-up
+        """Return the mean seconds of the steps after the warm-up: the first step, at most the first six."""
+        skipped = min(len(self.ends) // 6, 5)
         return (self.ends[-1] - self.ends[skipped]) / (len(self.ends) - 1 - skipped)

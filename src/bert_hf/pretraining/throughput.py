@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 class Throughput:
     """Accumulate time, tokens and FLOPs of training, per log line and for the whole run.
 
-    The clock runs during training, but not during evaluation, saving, or measuring the peak (FLOP/s of one device).
+    The trainer pauses the clock during evaluation and saving. `measure_peak` returns the FLOP/s of one device.
     """
 
     def __init__(self, ranks: int, measure_peak: Callable[[], float]):
@@ -19,15 +19,15 @@ class Throughput:
         self.reset()
 
     def reset(self) -> None:
-        """Set all sums to zero; the clock is not stopped."""
-        self.seconds = 0.0  # since the last log line
+        """Set all sums to zero; the clock runs on."""
+        self.seconds = 0.0  # on the clock since the last log line
         self.whole_run = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
 
     def start(self) -> None:
         self._running_since = time.perf_counter()
 
     def read_clock(self) -> None:
-        """Add the time since the clock was last read, if it runs."""
+        """Add the time since the clock was last read to `seconds`, if it runs."""
         if self._running_since is not None:
             now = time.perf_counter()
             self.seconds += now - self._running_since
@@ -35,7 +35,7 @@ class Throughput:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Context manager: pause the clock."""
+        """Context manager: stop the clock, and start it again if it ran."""
         self.read_clock()
         was_running = self._running_since is not None
         self._running_since = None
@@ -44,14 +44,14 @@ class Throughput:
             self.start()
 
     def end_line(self, tokens: float, flops: float) -> dict[str, float]:
-        """Return the speed from the last log line to the last `read_clock`; tokens and FLOPs of all ranks."""
-        seconds, self.seconds = self.seconds, 0.0
-        for name, value in (("seconds", seconds), ("tokens", tokens), ("flops", flops)):
-            self.whole_run[name] += value
-        return self.speed(seconds, tokens, flops)
+        """Add a log line's tokens and FLOPs (all ranks), and `seconds`, to the whole run; return the line's speed."""
+        line = {"seconds": self.seconds, "tokens": tokens, "flops": flops}
+        self.seconds = 0.0
+        self.whole_run = {name: self.whole_run[name] + value for name, value in line.items()}
+        return self.speed(**line)
 
     def speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
-        """Return tokens per second and MFU; the first call measures a device's peak, the clock paused."""
+        """Return tokens per second and MFU; the first call measures a device's peak, with the clock stopped."""
         seconds = max(seconds, 1e-9)
         rate = flops / seconds / self.ranks
 

@@ -31,8 +31,8 @@ from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.pretraining.losses import (
     TaskLosses,
-    by_task,
     count_targets,
+    losses_by_task,
     losses_of_logits,
     mean_metrics,
     row_lengths,
@@ -118,8 +118,8 @@ class PreTrainer(ResumableTrainer):
         """Reject options without effect here, and set those that follow from dataset, collator and number of steps."""
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
-        raw_rows = getattr(self.data_collator, "needs_all_columns", False)
-        if self._numbered or raw_rows or isinstance(self.eval_dataset, PreTrainingExamples):
+        all_columns = getattr(self.data_collator, "needs_all_columns", False)
+        if self._numbered or all_columns or isinstance(self.eval_dataset, PreTrainingExamples):
             self.args.remove_unused_columns = False  # the collator needs columns that the model does not take
         if self._numbered:
             check_no_epochs(self.args)
@@ -128,7 +128,7 @@ class PreTrainer(ResumableTrainer):
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / global_batch_size(self.args)))
 
-        default = defaults_of(type(self.args))["logging_steps"]  # if given, it cannot be told from the default
+        default = defaults_of(type(self.args))["logging_steps"]  # the same value given by the user counts as not given
         if self.args.max_steps > 0 and self.args.logging_steps == default:
             self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
 
@@ -139,14 +139,14 @@ class PreTrainer(ResumableTrainer):
         return getattr(dataset, "objective", OBJECTIVES[True])
 
     @property
-    def _position(self) -> int:
+    def _examples_done(self) -> int:
         """Return the number of examples that the run has trained on, over all ranks."""
         return self.state.global_step * global_batch_size(self.args)
 
     # ---- data
 
     def begin(self, checkpoint: str | None) -> None:
-        """Begin at the first example, or where the checkpoint was written."""
+        """Start the clock, with empty sums at the first example, or at the example that the checkpoint reached."""
         super().begin(checkpoint)
         self._throughput.start()
         if checkpoint is None:
@@ -156,7 +156,7 @@ class PreTrainer(ResumableTrainer):
         elif self._numbered:
             state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
             self._begin_position = state["global_step"] * global_batch_size(self.args)
-            # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same
+            # Lengths of windows, so that none is opened only to count its examples. All ranks know the same
             lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
             self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
 
@@ -190,7 +190,7 @@ class PreTrainer(ResumableTrainer):
         return super()._prepare_for_training(*args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
-        """Return True where DDP has to search each graph for weights without a gradient: the pooler without pairs."""
+        """Return True if a step may leave weights without a gradient, such as the pooler without pairs."""
         if (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
             return False  # DDP cannot search with reentrant checkpointing
         both_heads = isinstance(self.network, BertForPreTraining | StockForPreTraining)
@@ -198,9 +198,9 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        """Run one micro-batch; in the long phase in pieces of as many tokens as one of the short phase.
+        """Run forward and backward of a micro-batch and return its loss; one of longer examples is run in pieces.
 
-        So the global batch and the memory stay the same in both phases.
+        A piece has at most as many tokens as a micro-batch of the short phase, so that memory and batch stay the same.
         """
         run_piece = functools.partial(super().training_step, model)
         pieces = self._split_long_examples(inputs)
@@ -219,12 +219,12 @@ class PreTrainer(ResumableTrainer):
         return total + run_piece(pieces[-1], num_items_in_batch)
 
     def _split_long_examples(self, inputs: dict) -> list[dict]:
-        """Return a micro-batch in pieces (one in the short phase). Every rank has as many: the phase decides."""
+        """Return a micro-batch in pieces, one in the short phase. Their number is the same on all ranks."""
         if not self._numbered or "input_ids" not in inputs:
             return [inputs]
         phases = self.train_dataset.phases
         tokens = self.args.per_device_train_batch_size * self.train_dataset.batch_length
-        rows = max(1, tokens // length_at(phases, self._position))
+        rows = max(1, tokens // length_at(phases, self._examples_done))
         if len(phases) == 1 or rows >= len(inputs["input_ids"]):
             return [inputs]
         return list(split_micro_batch(inputs, rows))
@@ -232,7 +232,7 @@ class PreTrainer(ResumableTrainer):
     # ---- loss
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
-        """Return a step's micro-batches, without the rows that accelerate repeats to fill the last, and the counts."""
+        """Return a step's micro-batches, without rows that accelerate repeats to fill the last, and `count_items`."""
         batches = epoch_iterator if self._numbered else without_repeated_rows(self, epoch_iterator)
         return super().get_batch_samples(batches, num_batches, device)
 
@@ -246,7 +246,7 @@ class PreTrainer(ResumableTrainer):
             num_items_in_batch = self.count_items([inputs])
         inputs = with_masked_positions(inputs)
         losses = self._forward_losses(model, inputs)
-        tasks = by_task(inputs, losses)
+        tasks = losses_by_task(inputs, losses)
         if self.model.training:  # here, where each loss is known
             self._add_to_log_sums(inputs, tasks)
 
@@ -256,7 +256,7 @@ class PreTrainer(ResumableTrainer):
         return (loss, losses) if return_outputs else loss
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
-        """Return the losses of each masked token and each pair of a batch that has `masked_positions`."""
+        """Run a model, ours or stock, and return the loss of each masked token and each pair of a batch."""
         if self._has_losses_only and inputs.get("masked_positions") is not None:
             return model(**inputs, losses_only=True)
 
@@ -267,11 +267,11 @@ class PreTrainer(ResumableTrainer):
 
     @torch.no_grad()
     def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses]) -> None:
-        """Add losses, correct predictions and lengths of a micro-batch to the next line of the log."""
+        """Add losses, correct predictions and lengths of a micro-batch to the sums for the next line of the log."""
         dtype = self._log_sums.dtype
         lengths = row_lengths(inputs)
-        sums = [task.sums(dtype) for task in tasks]
-        self._log_sums += torch.cat([*sums, torch.stack([lengths.sum(), (lengths**2).sum()]).to(dtype)])
+        length_sums = torch.stack([lengths.sum(), (lengths**2).sum()])
+        self._log_sums += torch.cat([*(task.sums(dtype) for task in tasks), length_sums.to(dtype)])
 
     # ---- evaluation
 
@@ -287,7 +287,7 @@ class PreTrainer(ResumableTrainer):
         """
         inputs = with_masked_positions(self.on_device(inputs))
         with self.compute_loss_context_manager():
-            tasks = by_task(inputs, self._forward_losses(model, inputs))
+            tasks = losses_by_task(inputs, self._forward_losses(model, inputs))
 
         rows = len(inputs["input_ids"])
         sums = torch.cat([task.sums_of_rows(rows, self._log_sums.dtype) for task in tasks], 1)
@@ -296,7 +296,7 @@ class PreTrainer(ResumableTrainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        """Add the mean losses and accuracies over all examples, from their sums (`prediction_step`)."""
+        """Evaluate as Trainer does; add mean losses and accuracies, from the sums that `prediction_step` returned."""
         output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
         means = mean_metrics(sums, ("mlm", self._objective.metric))
@@ -306,18 +306,18 @@ class PreTrainer(ResumableTrainer):
     # ---- log
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add both losses, both accuracies, speed and MFU to the training lines, and the true epoch to all."""
+        """Log; add both losses, both accuracies, speed and MFU to training lines, and the run's epoch to all lines."""
         if "loss" in logs:
             logs.update(self._end_log_line())
         elif "train_runtime" in logs:
             self._end_log_line()  # of the steps after the last line
             logs.update(self._throughput.speed(**self._throughput.whole_run))
         if self._numbered and self.state.global_step:
-            self.state.epoch = epochs_done(self.train_dataset, self._position)
+            self.state.epoch = epochs_done(self.train_dataset, self._examples_done)
         super().log(logs)  # with `start_time` the stock method would replace the speed by one that counts padding
 
     def _end_log_line(self) -> dict[str, float]:
-        """Return metrics of the steps since the last line of the log."""
+        """Return metrics of the steps since the last line of the log, and set the sums to zero for the next."""
         *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
         self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
@@ -356,16 +356,16 @@ class PreTrainer(ResumableTrainer):
         return state
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restore this rank's `log_state`; of all ranks', if their number has changed, rank 0 continues the sums."""
-        sums = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
-        continues = logs[0]["rank"] == self.args.process_index
-        self._log_sums.copy_(sums if continues else torch.zeros_like(sums))
+        """Restore this rank's sums from `log_state`; if the number of ranks has changed, rank 0 gets all of them."""
+        self._log_sums.zero_()
+        if logs[0]["rank"] == self.args.process_index:
+            self._log_sums.copy_(torch.stack([log["counts"] for log in logs]).sum(0))
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
 
 
 def _take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> dict[str, Any] | None:
-    """Resolve --torch_compile; return options for `BertForPreTraining.compile_layers`, None where it is not called.
+    """Decide --torch_compile, and return options for `BertForPreTraining.compile_layers`; None: do not call it.
 
     On a GPU the layers of our model are compiled one by one: accelerate compiles the whole model, which takes minutes.
     Another model, and ours on a CPU, is left to accelerate.
