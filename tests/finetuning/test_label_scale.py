@@ -96,8 +96,8 @@ def test_a_resumed_training_ends_with_the_same_weights(finished):
 def test_constant_predictions_get_a_line(finished):
     _, made = finished
     kept = made.kept["validation"]
-    assert made.task._constant_line("validation", kept) == []
-    [line] = made.task._constant_line("validation", kept * 0 + 1017)
+    assert made.task._constant_predictions_line("validation", kept) == []
+    [line] = made.task._constant_predictions_line("validation", kept * 0 + 1017)
     assert line.startswith("! the predictions are nearly constant (deviation 0, of the labels")
 
 
