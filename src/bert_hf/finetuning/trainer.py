@@ -309,21 +309,21 @@ class FineTuner(ResumableTrainer):
 
     def train(self, *args, **named) -> Any:
         """Train as `Trainer.train` does; then decide by the validation rows and set their metrics (`validate`)."""
-        self.task.forget_decisions()
+        self.task.forget_decisions()  # of an earlier call
         check_further_metrics(self.task, self.network, self.args)
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled  # then the engine keeps weights of its own
         features = self.task.encoded("train").features
         self.head.begin_training(None if sharded else self.network, features, bool(self.task.new_head))
         if not sharded:
-            self._record_options()
+            self._record_options()  # the scale of the labels, for the checkpoints
         # Sharded weights and other devices are run by the stock encoder
         keeps_padding = sharded or self.args.device.type not in ("cpu", "cuda")
         with contextlib.nullcontext() if keeps_padding else without_padding(self.network):
             trained = super().train(*args, **named)
         if not sharded:
-            self.head.end_training(self.network)
-            self._record_options()
-            self.task.new_head = ""
+            self.head.end_training(self.network)  # not after an interruption: the resumed run needs the scale
+            self._record_options()  # without the scale, which is now in the weights
+        self.task.new_head = ""  # a further call trains these layers on
         if "validation" in self.task.parts:
             self.validate(None if sharded else self.network)
         return trained

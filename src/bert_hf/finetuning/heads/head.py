@@ -253,9 +253,8 @@ class Head(ABC):
         return ""
 
     def texts_of_row(self, rows: Rows, number: int) -> list[str]:
-        """Return the texts of a row, one for each of `text_columns`; a list of texts as one, on several lines."""
-        values = [getattr(rows[number], column) for column in self.text_columns]
-        return [value if isinstance(value, str) else "\n".join(value) for value in values]
+        """Return the texts of a row, one for each of `text_columns`: by default its attributes of these names."""
+        return [getattr(rows[number], column) for column in self.text_columns]
 
     def picture(self, texts: Mapping[str, str], rows: Rows, predictions: Any) -> str:
         """Return the prediction of one row as HTML for the demo; `texts` are the row's, by column."""

@@ -96,6 +96,10 @@ class MultipleChoiceHead(Head):
         scores_of_rows = map(softmax, predictions)
         return [{"choice": int(scores.argmax()), "score": float(scores.max())} for scores in scores_of_rows]
 
+    def texts_of_row(self, rows: Sequence[ChoiceRow], number: int) -> list[str]:
+        row = rows[number]
+        return [row.context, row.question, "\n".join(row.choices)]  # the demo splits the lines again
+
     def picture(self, texts: Mapping[str, str], rows: Sequence[ChoiceRow], predictions: list[np.ndarray]) -> str:
         """Return a bar for each choice."""
         names = [f"{number}: {choice}" for number, choice in enumerate(rows[0].choices)]
