@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     evaluation = held_out_examples(held_out, example_args)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
-    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
+    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking_options())
 
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)

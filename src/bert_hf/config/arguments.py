@@ -217,11 +217,11 @@ class ExampleArguments:
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:
             raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
 
-    def pairs(self) -> dict:
+    def pair_options(self) -> dict:
         """Return the arguments of `PreTrainingExamples` that say how pairs are drawn."""
         return {name: getattr(self, name) for name in ("nsp", "short_seq_probability")}
 
-    def masking(self) -> dict:
+    def masking_options(self) -> dict:
         """Return the arguments of `DataCollatorForPreTraining` that say which tokens are predicted."""
         return {name: getattr(self, name) for name in ("nsp", "mlm_probability", "whole_word_mask")}
 

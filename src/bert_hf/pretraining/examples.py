@@ -21,7 +21,7 @@ def training_examples(
     """Return a run's training examples; a micro-batch has as many of any length as of `max_seq_length`."""
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
-        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
+        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pair_options()
     )
 
 
@@ -29,7 +29,7 @@ def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTr
     """Return the examples to evaluate on, of `max_seq_length`: the same pairs and masks for every seed of a run."""
     return PreTrainingExamples(
         held_out, (Phase(example_args.max_seq_length, None),), limit=example_args.max_eval_samples, seed=0,
-        fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pairs(),
+        fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pair_options(),
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def pretraining_baselines(
     losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
     baselines = {"unigram_mlm_loss": float(losses.mean())}
 
-    if name := examples.objective.metric:
+    if name := examples.objective.prefix:
         negatives = float(np.mean([feature["next_sentence_label"] for feature in features]))  # share of label 1
         baselines[f"majority_{name}_accuracy"] = max(negatives, 1 - negatives)
         baselines[f"{name}_pairs"] = len(features)

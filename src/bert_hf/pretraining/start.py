@@ -37,7 +37,7 @@ def check_pretraining(
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
         identity = identity_in(Path(model_args.model_name_or_path)) or {}
         use_trained_options(example_args, identity.get("examples"))
-    yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
+    yield from check_run(args, OBJECTIVES[example_args.nsp].metric_names)
     yield from check_train_and_held_out_text(corpus_args)
 
     checkpoint = model_args.model_name_or_path

@@ -118,7 +118,7 @@ class StepBudget:
         phases = (Phase(self.example_args.max_seq_length, 0), Phase(length, None))
         examples = training_examples(self.corpus, phases, self.example_args, self.args)
         model = make_model(self.model_args, self.example_args, self.tokenizer, self.args.seed)
-        collator = DataCollatorForPreTraining(self.tokenizer, **self.example_args.masking())
+        collator = DataCollatorForPreTraining(self.tokenizer, **self.example_args.masking_options())
 
         timer = _StepTimer()
         with tempfile.TemporaryDirectory() as folder:

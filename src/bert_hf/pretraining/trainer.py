@@ -299,7 +299,7 @@ class PreTrainer(ResumableTrainer):
         """Evaluate as Trainer does; add mean losses and accuracies, from the sums that `prediction_step` returned."""
         output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        means = mean_metrics(sums, ("mlm", self._objective.metric))
+        means = mean_metrics(sums, ("mlm", self._objective.prefix))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in means.items()}
         return output._replace(metrics={**(output.metrics or {}), **metrics})
 
@@ -322,7 +322,7 @@ class PreTrainer(ResumableTrainer):
         self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
 
-        metrics = mean_metrics(sums, ("mlm", self._objective.metric))
+        metrics = mean_metrics(sums, ("mlm", self._objective.prefix))
         del metrics["loss"]
         operations = flops.training_flops(self.model.config, tokens, squares, masked=sums[1])
         self.current_flos += operations / self.args.world_size

@@ -22,16 +22,17 @@ class Objective:
     """Which segments make an example, and what its label is called in the metrics.
 
     `arrange(documents, chunks, target, max_tokens, rng)` returns the examples of an epoch. `chunks` (3, chunks) are
-    document, first sentence and end (`gather_chunks`); `target` (documents,): tokens that an example should have.
+    document, first sentence and end (`gather_chunks`); `target` (documents,): tokens that an example should have;
+    `max_tokens`: those that the collator leaves of a longer one.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
-    metric: str = ""  # names the label's loss and accuracy, as in `eval_nsp_loss`; empty without a label
+    prefix: str = ""  # of the label's loss and accuracy, as in `eval_nsp_loss`; empty without a label
 
     @property
     def pairs(self) -> bool:
         """Return whether an example has two segments and a label."""
-        return bool(self.metric)
+        return bool(self.prefix)
 
     @property
     def special_tokens(self) -> int:
@@ -39,10 +40,10 @@ class Objective:
         return 3 if self.pairs else 2
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Return the names of an evaluation's metrics without prefix: loss, mlm_loss, mlm_accuracy, nsp_loss, …"""
-        tasks = ("mlm", self.metric) if self.pairs else ("mlm",)
-        return ("loss", *(f"{task}_{kind}" for task in tasks for kind in ("loss", "accuracy")))
+    def metric_names(self) -> tuple[str, ...]:
+        """Return the names that `losses.mean_metrics` gives: loss, mlm_loss, mlm_accuracy, nsp_loss, nsp_accuracy."""
+        prefixes = ("mlm", self.prefix) if self.pairs else ("mlm",)
+        return ("loss", *(f"{prefix}_{kind}" for prefix in prefixes for kind in ("loss", "accuracy")))
 
     def check_model(self, config: Any, where: str | None = None) -> None:
         """Raise an `InputError` if a model of this configuration cannot tell two segments apart."""
@@ -82,12 +83,12 @@ OBJECTIVES: dict[bool | str, Objective] = {
 def plan_epoch(
     documents: DocumentBounds, max_tokens: int, short_seq_probability: float, objective: Objective, rng: Generator
 ) -> EpochPlan:
-    """Draw the examples of one epoch, of up to `max_tokens` tokens without the special ones.
+    """Draw the examples of a window in one epoch, of about `max_tokens` (none is special): the collator truncates.
 
     Example: documents with sentences of [6, 7, 3, 8, 5], [20, 4] and [9] tokens; max_tokens 10; next-sentence pairs.
         chunks of two or more sentences: [6, 7], [3, 8, 5] and [20, 4]
         cut into A and B: 6 | 7 and 3 | 8, 5 and 20 | 4; a coin replaces the B of the first and of the last
-        the replaced segments are exchanged: (6, 4) NOT_NEXT, (3, [8, 5]) IS_NEXT, (20, 7) NOT_NEXT
+        the replaced segments are exchanged: (6, 4) NOT_NEXT, (3, [8, 5]) IS_NEXT (16 tokens), (20, 7) NOT_NEXT
         for [9], a B of about 9 tokens follows its A: (3, 8) IS_NEXT, and with 9 in its place: (3, 9) NOT_NEXT
     """
     # The target length of each document, one for all of its chunks

@@ -113,7 +113,10 @@ def _docstrings(path: Path) -> list[str]:
 
 
 def _prose_paragraphs(texts: list[str]) -> Iterator[str]:
-    """Yield the paragraphs of docstrings that are prose: no examples, tables, headings, parameter lists."""
+    """Yield the paragraphs of docstrings or help topics that read as prose: no examples or tables.
+
+    Of a list of parameters only the first name goes; a heading directly above its text stays.
+    """
     for text in texts:
         for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
             lines = [line.strip() for line in block.splitlines()]
