@@ -400,7 +400,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
         text, pair = pairs[0]
     named_columns = [name for name in free if not is_index(name)]
     only = named_columns[0] if len(named_columns) == 1 and label else None
-    text = text or only or choose_column(row._replace(values=free), only_strings=False)
+    text = text or only or choose_column(row._replace(values=free), by_type=False)
     return Columns(text, pair, label, labels)
 
 
