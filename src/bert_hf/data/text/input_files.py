@@ -57,7 +57,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files (with `folders`, folders too) of paths and globs, each file once; one without files is an error."""
+    """Return the files (with `folders`, folders too) of paths and globs, each file once; no match is an error."""
     by_real_path = {}  # a file that was held out under one name must not be trained on under another
     for pattern in patterns:
         matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)

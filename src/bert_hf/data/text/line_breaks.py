@@ -25,8 +25,7 @@ def wrap_width(texts: Iterable[str]) -> int | None:
     letter_share = sum(line.lstrip()[0].isalpha() for line in lines) / len(lines)  # those of logs do not begin so
     mean_words = sum(len(line.split()) for line in lines) / len(lines)
     is_prose = open_share > 0.5 and letter_share > 0.5 and mean_words > 3
-    is_wrapped = width in _WIDTHS and full_share > 0.8 and is_prose
-    return width if is_wrapped else None
+    return width if width in _WIDTHS and full_share > 0.8 and is_prose else None
 
 
 def join_wrapped_lines(text: str, width: int) -> str:

@@ -214,40 +214,22 @@ def choose_column(row: Row, by_type: bool = True) -> str:
     raise row.header_error("text column not recognised", remedy)
 
 
-class _Dialect(NamedTuple):
-    """How the lines of a .csv, .tsv or .txt are divided into fields."""
-
-    separator: str
-    quoted: bool  # quotes enclose fields; False: they are text
-    has_sep_line: bool  # the first line only names the separator
-
-
-def _find_dialect(path: str, kind: str, encoding: str | None, separator: str | None, lines: list[str]) -> _Dialect:
-    """Return the dialect of a file, by its first lines; a `separator` of the user ("tab" or one character) wins."""
-    sep_line = re.fullmatch('"?sep=(.)"?', lines[0]) if lines else None  # as Excel reads and some exports write it
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    separator = separator or (sep_line[1] if sep_line else _choose_separator(lines, kind))
-    quoted = kind not in _TABS or separator in ",;" or _quotes_follow_rfc(path, encoding, separator)
-    return _Dialect(separator, quoted, sep_line is not None)
-
-
 def _separated_rows(
     path: str, kind: str, encoding: str | None, separator: str | None, columns: Sequence[str] | None
 ) -> Iterator[_Numbered]:
     """Yield the rows of a .csv, .tsv or .txt, and log if it has no header or repeats it (see `read_rows`)."""
     lines = read_lines(path, encoding)
     head = list(itertools.islice(lines, _DIALECT_LINES))
-    dialect = _find_dialect(path, kind, encoding, separator, [line for _, line in head])
 
-    # Names of the columns, if the first row has none
-    _, first = next(_fields(head, path, dialect), (1, []))
-    has_names = not {*first, *map(str.lower, first)}.isdisjoint([*(columns or []), *TEXT_NAMES])
-    if columns and not has_names and len(first) in (1, len(columns)):
-        names = list(columns) if len(first) > 1 else ["text"]
-    else:
-        names = _names_without_header(_fields(head, path, dialect))
+    sep_line = re.fullmatch('"?sep=(.)"?', head[0][1]) if head else None  # as Excel reads and some exports write it
+    if sep_line:
+        head[0] = (1, "")  # no row: empty lines are skipped
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    separator = separator or (sep_line[1] if sep_line else _choose_separator([line for _, line in head], kind))
+    quoted = kind not in _TABS or separator in ",;" or _quotes_follow_rfc(path, encoding, separator)
 
-    rows = _fields(itertools.chain(head, lines), path, dialect)
+    names = _names_without_header(_fields(head, path, separator, quoted), columns)
+    rows = _fields(itertools.chain(head, lines), path, separator, quoted)
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
@@ -258,7 +240,7 @@ def _separated_rows(
     repeated_headers = 0
     for line, fields in rows:
         if len(fields) != len(names):
-            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(dialect.separator, repr(dialect.separator))
+            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(separator, repr(separator))
             what = f"{len(fields)} fields between {between} instead of {len(names)}"
             raise InputError(what, where=path, line=line, remedy="fix the row or the header, or pass --separator")
         if len(fields) > 1 and fields == header:
@@ -297,8 +279,8 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     return chosen
 
 
-def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
-    """Return names for the columns of a table without a header; [] for a table with one.
+def _names_without_header(rows: Iterator[tuple[int, list[str]]], columns: Sequence[str] | None) -> list[str]:
+    """Return names for the columns of a table without a header, `columns` if they fit; [] for a table with one.
 
     A label occurs in many rows (of more than two columns: in three) and the name of a column in one:
 
@@ -308,6 +290,10 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
         v1<TAB>v2         ham<TAB>Ok lar   spam<TAB>Win!   → a header
     """
     _, first = next(rows, (1, []))
+    has_names = not {*first, *map(str.lower, first)}.isdisjoint([*(columns or []), *TEXT_NAMES])
+    if columns and not has_names and len(first) in (1, len(columns)):
+        return list(columns) if len(first) > 1 else ["text"]
+
     usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
     if len(first) < 2 or all(usual) or (len(first) > 2 and any(usual)):
         return []
@@ -346,17 +332,14 @@ def _quotes_follow_rfc(path: str, encoding: str | None, separator: str) -> bool:
     return not broken or (doubled and broken == [number])
 
 
-def _fields(lines: Iterable[tuple[int, str]], path: str, dialect: _Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Return (first line number, fields) of each row, the header included; empty lines and `sep=` are skipped."""
-    if dialect.quoted:
-        rows = _quoted_fields(lines, path, dialect.separator)
-    else:
-        rows = ((number, line.split(dialect.separator)) for number, line in lines if line)
-    return itertools.islice(rows, 1 if dialect.has_sep_line else 0, None)
+def _fields(
+    lines: Iterable[tuple[int, str]], path: str, separator: str, quoted: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (first line number, fields) of each row, the header included; empty lines are skipped."""
+    if not quoted:
+        yield from ((number, line.split(separator)) for number, line in lines if line)
+        return
 
-
-def _quoted_fields(lines: Iterable[tuple[int, str]], path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line number, fields) of each row by RFC 4180: a quoted field may go on in the next lines."""
     reader = csv.reader((f"{line}\n" for _, line in lines), delimiter=separator, strict=True)
     begin = 1
     try:
