@@ -79,7 +79,7 @@ def _help_topics(library: Path) -> Iterator[list[str]]:
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
         for node in ast.walk(ast.parse(topics.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:  # no name
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:  # no title
                 yield [node.value]
 
 

@@ -100,7 +100,7 @@ def _cut_long_sentence(sentence: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`; cached, and loaded again for a new `version` of its content."""
+    """Return the tokenizer of a `tokenizer.json`, without truncation and padding; cached by path and `version`."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()

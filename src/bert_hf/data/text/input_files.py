@@ -167,7 +167,7 @@ def _are_json_objects(text: bytes) -> bool:
 
 
 def _kind_of_table(head: bytes) -> str | None:
-    """Return `.tsv` or `.csv` if a column has a usual name, and 9 of 10 rows have as many fields; else None.
+    """Return `.tsv` or `.csv` if line 1 has a usual name of a column, and 9 of 10 others as many fields; else None.
 
     Semicolons and |, which are rare in prose, need no usual name where each of at least five rows has as many fields.
     """

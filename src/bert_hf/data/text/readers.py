@@ -74,9 +74,9 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
 
 
 def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
-    """Yield (line number from 1, offset in the line, bytes, whether a line break ends them), at most `longest` bytes.
+    """Yield (line number from 1, offset in the line, bytes, whether the line is known to end with them).
 
-    A longer line comes in parts, which end after a space, or at least between characters (of up to 4 bytes). At 8:
+    A line of more than `longest` bytes comes in parts, cut after a space or else between characters. With 8:
 
         b"a long line\\nnext"   →   (1, 0, b"a long ", False), (1, 7, b"line\\n", True), (2, 0, b"next", False)
     """
