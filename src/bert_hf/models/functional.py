@@ -270,7 +270,7 @@ def fast_linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """Return the results of several linear layers for the same input (…, H), by one product where that is faster.
 
-    On a CPU without autocast it is not (2 % of the mini model's step). With it the input is also cast only once.
+    On a CPU without autocast it is not (2 % of the mini model's step). Under autocast the input is cast only once.
     """
     is_slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
     if is_slower or not are_plain_linear(*layers):

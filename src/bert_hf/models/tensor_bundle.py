@@ -80,7 +80,7 @@ class TensorBundle:
         return {key: _parse_entry(value) for key, value in items.items()}, header.get(1, 0)
 
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
+        """Check a block's checksum; yield its (key, value) pairs. A key shares its first bytes with the one before."""
         end = offset + size  # a type byte and the checksum follow
         if _masked_crc(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
             raise self._index_error("wrong checksum")

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from bert_hf.models.modeling_bert import BertModel
 from bert_hf.models.unpadded_batch import pack_layout
 
-_USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)
+_USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)  # stock classes whose head reads only [CLS]
 
 
 class UnpaddedBertModel(BertModel):
