@@ -60,7 +60,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     """
     patterns = (CONFIG, POOLING, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ()))
     folder = _find_folder(where, patterns, "BERT", "check the path or id")
-    check_files(folder)
+    _check_openable_files(folder)
     if not os.path.lexists(folder / CONFIG):
         remedy = "repeat the command of its training, or give a checkpoint-N in it"
         if (folder / "bert_config.json").is_file():  # as in Google's checkpoints
@@ -92,7 +92,7 @@ def find_tokenizer(where: str | Path) -> Path:
     """Return the folder of a tokenizer, local or downloaded from the Hub, after checks of every file to be opened."""
     remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     folder = _find_folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
-    check_files(folder)
+    _check_openable_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer there", where=where, remedy="add its files (a training: --tokenizer_name)")
 
@@ -156,7 +156,7 @@ def plain_file(folder: Path, name: str) -> Path:
     return path
 
 
-def check_files(folder: Path) -> None:
+def _check_openable_files(folder: Path) -> None:
     """Check that the files which stock classes may open are plain ones, chat templates too; reject an adapter."""
     for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
