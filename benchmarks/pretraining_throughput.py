@@ -227,7 +227,10 @@ class _AttentionOfEachGroup(Function):
 _PYTORCH_ATTENTION = SimpleNamespace(apply=unpadded_attention._pytorch_attention)
 _EXACT_SHAPES = ((unpadded_attention, "_ROW_MULTIPLE", 1),)
 _EXACT_ROWS = ((functional, "_ROW_MULTIPLE", 1), (modeling_bert, "add_filler_sequence", lambda batch: batch))
-_BIAS_APART = ((functional, "_linear", F.linear), (functional, "_linear_without_gradient", F.linear))
+_BIAS_APART = (
+    (functional, "_linear_with_gradient", F.linear),
+    (functional, "_linear_without_gradient", F.linear),
+)
 _WHOLE_SOFTMAX = ((functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),)
 _ONE_PRODUCT = ((functional, "_DropoutAdd", _DropoutAddInOneProduct),)
 _EACH_GROUP = ((unpadded_attention, "_GroupedAttention", SimpleNamespace(apply=_AttentionOfEachGroup.of_all)),)

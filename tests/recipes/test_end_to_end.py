@@ -268,13 +268,13 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
 def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatch):
     """An evaluation takes as long as a step: after each fifth of the steps, or after as many steps."""
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)
-    monkeypatch.setattr(step_budget.StepBudget, "seconds_per_step", lambda self, length: 50.0)
+    monkeypatch.setattr(step_budget.StepBudget, "measure_step", lambda self, length: 50.0)
 
     def planned(**changes):
         args = PreTrainingArguments(
             str(tmp_path), max_hours=1.0, per_device_train_batch_size=8, use_cpu=True, bf16=False, **changes
         )
-        return step_budget.StepBudget(args, ExampleArguments(max_eval_samples=24), None, None, None).planned_steps()
+        return step_budget.StepBudget(args, ExampleArguments(max_eval_samples=24), None, None, None).plan_steps()
 
     without = planned(eval_strategy="no")
     shares = planned(eval_strategy="steps", eval_steps=0.2)
@@ -283,7 +283,7 @@ def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatc
 
 
 def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
-    monkeypatch.setattr(step_budget.StepBudget, "planned_steps", lambda self: 8)
+    monkeypatch.setattr(step_budget.StepBudget, "plan_steps", lambda self: 8)
     steps = itertools.count(1)
     monkeypatch.setattr(preemption.TimeLimit, "is_over", lambda self: next(steps) >= 5)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0

@@ -31,8 +31,6 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     # Random numbers, because some GPUs multiply constants faster; from a generator of their own, so that a run draws
     # the same numbers with and without this measurement.
     generator = torch.Generator(device).manual_seed(0)
-    left, right = (
-        torch.empty((side, side), device=device, dtype=dtype).uniform_(-1, 1, generator=generator) for _ in range(2)
-    )
+    left, right = torch.empty((2, side, side), device=device, dtype=dtype).uniform_(-1, 1, generator=generator)
     timer = Timer("left @ right", globals={"left": left, "right": right}, num_threads=torch.get_num_threads())
     return 2.0 * side**3 / min(timer.blocked_autorange(min_run_time=0.1).times)

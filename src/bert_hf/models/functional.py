@@ -3,7 +3,7 @@
 Each function computes the same as its plain PyTorch form; `tests/models/test_functional.py` compares the two. Under
 `torch.compile`, which fuses them itself, the plain forms are used.
 
-Shapes: H hidden size · V vocabulary · M masked tokens of the batch.
+Shapes: H hidden size · V vocabulary · M masked tokens of the batch · T real tokens of the batch, without padding.
 """
 
 from typing import cast
@@ -46,7 +46,7 @@ def keep_scale(p: float) -> float:
 
 
 class _DropoutAdd(Function):
-    """Compute x · mask / (1 − p) + residual, in one pass over the data forward and one backward."""
+    """Compute x · mask / (1 − p), plus the residual if there is one: in one operation if both have the same dtype."""
 
     @staticmethod
     def forward(ctx, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
@@ -63,8 +63,9 @@ class _DropoutAdd(Function):
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (gradient,) = gradients
         (mask,) = ctx.saved_tensors
-        for_x = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=keep_scale(ctx.p))
-        return for_x, gradient if ctx.has_residual else None, None
+        grad_x = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=keep_scale(ctx.p))
+        grad_residual = gradient if ctx.has_residual else None
+        return grad_x, grad_residual, None
 
 
 class DropoutAdd(nn.Dropout):
@@ -85,8 +86,8 @@ class DropoutAdd(nn.Dropout):
 class _ProjectedCrossEntropy(Function):
     """Compute the cross entropy of `hidden · weightᵀ + bias`, with one (M, V) buffer: logits, then their gradient.
 
-    That gradient is softmax − one-hot, times one number for each row. The difference is computed in fp32 and rounded
-    afterwards; the number multiplies the small (M, H) side of each product instead of the (M, V) one.
+    That gradient is softmax − one-hot, times the gradient of the row's loss. The difference is computed in fp32 and
+    rounded afterwards; the factor multiplies the small (M, H) side of each product instead of the (M, V) one.
     """
 
     @staticmethod
@@ -102,7 +103,7 @@ class _ProjectedCrossEntropy(Function):
         logits = _linear_without_gradient(cast_hidden, cast_weight, bias.to(dtype))  # (M, V)
 
         # Is the label the likeliest token? In 16 bit several logits may be the highest, and the first of them is the
-        # prediction: look for it where the label's is among them, or on a GPU in all rows, as it waits for `nonzero`.
+        # prediction: look for it where the label's is among them; on a GPU in all rows: it would wait for `nonzero`.
         has_label = labels != IGNORE_INDEX
         targets = labels.masked_fill(~has_label, 0).unsqueeze(1)  # (M, 1)
         target_logits = logits.gather(1, targets).squeeze(1).float()
@@ -134,10 +135,10 @@ class _ProjectedCrossEntropy(Function):
         largest = torch.cat([row_scales.abs(), tiny]).amax()
         relative_scales = (row_scales / largest).to(difference.dtype).unsqueeze(1)  # (M, 1)
 
-        for_hidden = (difference @ weight) * relative_scales
-        for_weight = difference.t() @ (hidden * relative_scales)
-        for_bias = (relative_scales.t() @ difference).squeeze(0)
-        gradients = (for_hidden, for_weight, for_bias)
+        grad_hidden = (difference @ weight) * relative_scales
+        grad_weight = difference.t() @ (hidden * relative_scales)
+        grad_bias = (relative_scales.t() @ difference).squeeze(0)
+        gradients = (grad_hidden, grad_weight, grad_bias)
         return *(x.to(dtype).mul_(largest) for x, dtype in zip(gradients, ctx.dtypes, strict=True)), None
 
 
@@ -222,7 +223,7 @@ def are_plain_linear(*layers: nn.Module) -> bool:
 
 
 class _LinearOnCPU(Function):
-    """Compute `F.linear` of (n, H) in bf16; PyTorch's copies the bias to each row, and is slow to sum its gradient."""
+    """Compute `F.linear` of (T, H) in bf16; PyTorch's copies the bias to each row, and is slow to sum its gradient."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -240,9 +241,9 @@ class _LinearOnCPU(Function):
         # From many rows oneDNN computes a wide matrix faster than its tall transpose: 6 % for 7,000 tokens of mini
         rows, outputs = gradient.shape
         is_tall = rows > 4 * outputs and outputs > hidden.shape[1]
-        for_weight = (hidden.t() @ gradient).t().contiguous() if is_tall else gradient.t() @ hidden
-        for_bias = (gradient.new_ones(1, rows) @ gradient).squeeze(0)  # faster than `sum(0)`
-        gradients = (gradient @ weight, for_weight, for_bias)
+        grad_weight = (hidden.t() @ gradient).t().contiguous() if is_tall else gradient.t() @ hidden
+        grad_bias = (gradient.new_ones(1, rows) @ gradient).squeeze(0)  # faster than `sum(0)`
+        gradients = (gradient @ weight, grad_weight, grad_bias)
         return tuple(x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
@@ -254,7 +255,7 @@ def _linear_without_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Te
     return F.linear(hidden, weight, bias)
 
 
-def _linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _linear_with_gradient(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Compute `F.linear`, by `_LinearOnCPU` where that is faster; under `torch.compile` it is not."""
     if hidden.dim() == 2 and not torch.compiler.is_compiling() and multiplies_in_bf16(weight):
         return cast(Tensor, _LinearOnCPU.apply(hidden, weight, bias))
@@ -263,13 +264,13 @@ def _linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def fast_linear(hidden: Tensor, layer: nn.Linear) -> Tensor:
     """Compute `layer(hidden)`, faster in bf16 on a CPU."""
-    return _linear(hidden, layer.weight, layer.bias) if are_plain_linear(layer) else layer(hidden)
+    return _linear_with_gradient(hidden, layer.weight, layer.bias) if are_plain_linear(layer) else layer(hidden)
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """Return the results of several linear layers for the same input (…, H), by one product where that is faster.
 
-    In fp32 on a CPU it is not (2 % of the mini model's step). Under autocast it also casts the input only once.
+    On a CPU without autocast it is not (2 % of the mini model's step). Under autocast the input is cast only once.
     """
     is_slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
     if is_slower or not are_plain_linear(*layers):
@@ -277,4 +278,4 @@ def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
 
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
-    return _linear(hidden, weight, bias).split([layer.out_features for layer in layers], dim=-1)
+    return _linear_with_gradient(hidden, weight, bias).split([layer.out_features for layer in layers], dim=-1)

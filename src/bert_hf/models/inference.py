@@ -17,7 +17,7 @@ def run_by_length(
     tokens: int | None = None,
     rows: int | None = None,
 ) -> list[Any]:
-    """Compute inputs in batches of similar length, longest first; return one result per input, in input order.
+    """Compute batches of inputs of similar length, longest first; return one result per input, in input order.
 
     `compute(indices)` returns the results of a batch. A batch has at most `tokens` tokens, padding included, or if
     `rows` is given, `rows` inputs. An input of more tokens is a batch of its own. Shows a progress bar.

@@ -60,7 +60,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     """
     patterns = (CONFIG, POOLING, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ()))
     folder = _find_folder(where, patterns, "BERT", "check the path or id")
-    check_files(folder)
+    _check_openable_files(folder)
     if not os.path.lexists(folder / CONFIG):
         remedy = "repeat the command of its training, or give a checkpoint-N in it"
         if (folder / "bert_config.json").is_file():  # as in Google's checkpoints
@@ -68,10 +68,11 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         raise InputError(f"no {CONFIG}: not a model, or its training is not finished", where=where, remedy=remedy)
     path = plain_file(folder, CONFIG)
     config = {"model_type": None, **read_safe_json(path)}  # here a missing type is an error
-    if problem := _architecture_problem(config):
+    if key_and_problem := _architecture_problem(config):
         is_named = config["model_type"] is not None
         remedy = "give a BERT checkpoint" if is_named else 'add "model_type": "bert" if it is one'
-        raise InputError(problem[1], where=path, remedy=remedy)
+        _, problem = key_and_problem
+        raise InputError(problem, where=path, remedy=remedy)
 
     if weights:
         for file in weight_files(folder):
@@ -91,7 +92,7 @@ def find_tokenizer(where: str | Path) -> Path:
     """Return the folder of a tokenizer, local or downloaded from the Hub, after checks of every file to be opened."""
     remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     folder = _find_folder(where, (*TOKENIZER, CONFIG), "tokenizer", remedy)
-    check_files(folder)
+    _check_openable_files(folder)
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer there", where=where, remedy="add its files (a training: --tokenizer_name)")
 
@@ -155,7 +156,7 @@ def plain_file(folder: Path, name: str) -> Path:
     return path
 
 
-def check_files(folder: Path) -> None:
+def _check_openable_files(folder: Path) -> None:
     """Check that the files which stock classes may open are plain ones, chat templates too; reject an adapter."""
     for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
@@ -205,25 +206,25 @@ def weight_files(folder: Path) -> list[Path]:
     if os.path.lexists(folder / INDEX):
         return [plain_file(folder, name) for name in _shard_names(plain_file(folder, INDEX))]
 
-    what = f"no {WEIGHTS}"
+    problem = f"no {WEIGHTS}"
     if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
-        what += f", only {', '.join(pickles[:3])}: pickles are not read"
+        problem += f", only {', '.join(pickles[:3])}: pickles are not read"
     hint = "if you trust it, load and save it with transformers (version 4 has from_tf and from_flax)"
-    raise InputError(what, where=folder, remedy=hint)
+    raise InputError(problem, where=folder, remedy=hint)
 
 
 def _shard_names(index: Path) -> list[str]:
-    """Return the sorted names of the files that an index lists; raise an `InputError` if one is not in its folder.
+    """Return the sorted names of the files that an index lists; raise an `InputError` if one is not a plain name.
 
     transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
     weight_map = _read_json_object(index).get("weight_map")
-    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}  # rejected
-    for name in sorted(names):
+    names = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
+    for name in names or [""]:  # an index without files is rejected, too
         if not _SHARD.fullmatch(name):
             problem = f"lists {name[:80]!r}, which is not a safetensors file in its folder"
             raise InputError(problem, where=index, remedy="give a complete checkpoint")
-    return sorted(names)
+    return names
 
 
 def check_finite(path: Path) -> None:
@@ -259,11 +260,11 @@ def config_from_json(path: str | None, **changes: Any) -> BertConfig:
     file = find_config(path, "model", suffix=".json")
     text = read_input_text(file, "give a BERT's configuration, e.g. configs/model/mini.json")
     values = read_safe_json(file)
-    if problem := _config_problem(values):
-        key, what = problem
+    if key_and_problem := _config_problem(values):
+        key, problem = key_and_problem
         before, quoted_key, _ = text.rpartition(json.dumps(key))  # of equal keys JSON keeps the last
         line = before.count("\n") + 1 if quoted_key else None
-        raise InputError(what, where=file, line=line, remedy="fix the file")
+        raise InputError(problem, where=file, line=line, remedy="fix the file")
     with config_errors(file, "fix the file"):
         return BertConfig(**{**values, **changes})
 
@@ -276,8 +277,8 @@ def config_of_checkpoint(where: str, **changes: Any) -> BertConfig:
 
 def _config_problem(values: dict) -> tuple[str, str] | None:
     """Return (key, problem) of the first entry that transformers would accept and BERT cannot have, or None."""
-    if problem := _architecture_problem(values):
-        return problem
+    if key_and_problem := _architecture_problem(values):
+        return key_and_problem
 
     # A misspelled key: an unknown one that resembles a key that is missing
     defaults = BertConfig().to_dict()
@@ -331,24 +332,25 @@ def load_network(
         logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
     model.config.return_dict = True  # outputs are read by name
+    _check_encoder_weights(model, report, head_prefixes, where)
+    return model, sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
 
+
+def _check_encoder_weights(model: Any, report: dict, head_prefixes: tuple[str, ...], where: str | Path) -> None:
+    """Raise an `InputError` if transformers' load report names a weight, other than a head's, that does not fit."""
     for name, saved, expected in sorted(report["mismatched_keys"]):
         if not name.startswith(head_prefixes):
             sizes = " instead of ".join(" × ".join(map(str, shape)) for shape in (saved, expected))
             raise InputError(f"{name} is {sizes}, as {CONFIG} says", where=where, remedy=_COMPLETE)
 
-    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
-    missing = [name for name in new if not name.startswith(head_prefixes)]
-    unused = _unused_encoder_weights(model, report["unexpected_keys"])
-    if missing:
+    if missing := sorted(name for name in report["missing_keys"] if not name.startswith(head_prefixes)):
         problem = f"it lacks {shorten_list(missing)}"
         # Training libraries add a prefix, such as `module.`
         if prefixed := [name for name in report["unexpected_keys"] if name.endswith(f".{missing[0]}")]:
             problem += f", but has {min(prefixed)}"
         raise InputError(problem, where=where, remedy=_COMPLETE)
-    if unused:
+    if unused := _unused_encoder_weights(model, report["unexpected_keys"]):
         raise InputError(f"{CONFIG} does not describe {shorten_list(unused)}", where=where, remedy=_COMPLETE)
-    return model, new
 
 
 def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
@@ -387,7 +389,7 @@ def _unused_encoder_weights(model: PreTrainedModel, unexpected: Iterable[str]) -
     return sorted(name for name in names if not name.endswith("position_ids"))  # a buffer that old versions saved
 
 
-def read_weights(folder: Path) -> dict:
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of a run's checkpoint by name, on the CPU, read from safetensors only."""
     tensors = {}
     for file in weight_files(folder):
@@ -400,7 +402,7 @@ def read_weights(folder: Path) -> dict:
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Load a checkpoint of the same run into a model; raise an `InputError` if a name or shape differs."""
+    """Load the weights of a run's checkpoint into its model; raise an `InputError` if a name or shape differs."""
     try:
         result = model.load_state_dict(read_weights(folder), strict=False)
         tied = getattr(model, "all_tied_weights_keys", {})  # saved once

@@ -24,21 +24,21 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
 
     # Where in the sorted indices each piece ends: all at once, because `tolist` waits for an accelerator. (Another
     # collator's indices may not ascend, as ours do.)
-    flat = {name: inputs[name].sort().values for name in _FLAT_INDICES if name in inputs}
+    indices_by_name = {name: inputs[name].sort().values for name in _FLAT_INDICES if name in inputs}
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
-    ends = {}  # by name, the end of each piece
-    if flat:
-        stacked = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
-        ends = dict(zip(flat, stacked.tolist(), strict=True))
+    bounds_by_name = {}  # 0, then how many indices lie before the end of each piece
+    if indices_by_name:
+        ends = torch.stack([torch.searchsorted(indices, piece_ends) for indices in indices_by_name.values()])
+        bounds_by_name = {name: [0, *row] for name, row in zip(indices_by_name, ends.tolist(), strict=True)}
 
     for number, start in enumerate(starts):
         piece = dict(inputs)
         for name, value in inputs.items():
             if isinstance(value, Tensor) and value.dim() and len(value) == batch_size:
                 piece[name] = value[start : start + rows]
-        for name, indices in flat.items():
-            begin = ends[name][number - 1] if number else 0
-            piece[name] = indices[begin : ends[name][number]] - start * length
+        for name, indices in indices_by_name.items():
+            begin, end = bounds_by_name[name][number : number + 2]
+            piece[name] = indices[begin:end] - start * length
         if "layout" in inputs:
             piece["layout"] = pack_layout(piece["attention_mask"], *(piece[name] for name in _FLAT_INDICES))
         yield piece

@@ -82,7 +82,7 @@ class BertEmbeddings(nn.Module):
         position_ids: Tensor | None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """Embed tokens, (B, L) → (B, L, H), or only the T real tokens, (T,) → (T, H), if the positions are given."""
+        """Embed tokens, (B, L) → (B, L, H), or only the T real tokens, (T,) → (T, H), which need `position_ids`."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
 
         if position_ids is None:
@@ -115,7 +115,7 @@ class BertSelfAttention(nn.Module):
         backend = self.config._attn_implementation or "eager"
         attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         context, weights = attend(
-            self, query, key, value, attention_mask, dropout=self._dropout, scaling=self.head_size**-0.5, **kwargs
+            self, query, key, value, attention_mask, dropout=self._dropout_rate, scaling=self.head_size**-0.5, **kwargs
         )  # (B, L, A, D)
         return context.reshape(hidden.shape), weights  # (B, L, H)
 
@@ -128,12 +128,12 @@ class BertSelfAttention(nn.Module):
         query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)  # (T or Q, A, D)
 
         context = unpadded_attention(
-            query, key, value, batch, selected_queries=selected is not None, dropout=self._dropout
+            query, key, value, batch, selected_queries=selected is not None, dropout=self._dropout_rate
         )
         return context.flatten(1)  # (T or Q, H)
 
     @property
-    def _dropout(self) -> float:
+    def _dropout_rate(self) -> float:
         return self.config.attention_probs_dropout_prob if self.training else 0.0
 
 
@@ -308,7 +308,7 @@ class BertPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Draw weights as in the 2018 code: from a normal distribution that is cut at two standard deviations."""
-        super()._init_weights(module)
+        super()._init_weights(module)  # biases and LayerNorms; the matrices that it draws are drawn again
 
         sigma = self.config.initializer_range
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -322,18 +322,18 @@ class BertPreTrainedModel(PreTrainedModel):
         attention_mask: Tensor | None,
         masked_positions: Tensor | None,
         token_positions: Tensor | None,
-        others: dict,
+        padded_only: dict,
         layout: Tensor | None = None,
     ) -> UnpaddedBatch | None:
         """Return the layout of a batch without padding; None if the network has to compute the padded batch.
 
-        `others` are the other arguments of `forward`: one that is set, such as `output_attentions`, needs the padded
-        batch. `layout` is the result of `pack_layout` for this batch, if the data loader computed it.
+        `padded_only` are those arguments of `forward` that only the padded batch supports, such as
+        `output_attentions`, if they are set. `layout`: from `pack_layout`, if the data loader computed it.
         """
         if input_ids is None or masked_positions is None or not self.fast_path:
             return None
-        if any(value is not None and value is not False for value in others.values()):
-            return None  # position_ids, output_attentions, …: only the padded path has them
+        if any(value is not None and value is not False for value in padded_only.values()):
+            return None
         config = self.config
         if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
             return None
@@ -341,7 +341,7 @@ class BertPreTrainedModel(PreTrainedModel):
             return None
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the sequences would make another graph for every batch
-        if layout is not None and token_positions is not None and input_ids.device.type != "cpu":  # which needs groups
+        if layout is not None and token_positions is not None and input_ids.device.type != "cpu":  # a CPU needs groups
             return unpack_layout(layout, input_ids, masked_positions, token_positions)
 
         if attention_mask is None:
@@ -401,9 +401,9 @@ class BertModel(BertPreTrainedModel):
 
 @dataclass
 class PreTrainingLosses(ModelOutput):
-    """Losses in nats, fp32, 0 where the label is ignored, and whether the label has the highest logit."""
+    """Losses (nats, fp32, 0 if the label is ignored), and whether the label has the highest logit; None: no labels."""
 
-    mlm_losses: Tensor | None = None  # (M,); None without such labels
+    mlm_losses: Tensor | None = None  # (M,)
     mlm_correct: Tensor | None = None  # (M,) bool
     nsp_losses: Tensor | None = None  # (B,)
     nsp_correct: Tensor | None = None  # (B,) bool
@@ -481,14 +481,14 @@ class BertForPreTraining(BertPreTrainedModel):
             raise ValueError("losses_only needs masked_positions")
 
         # Encoder. `unpad` is called in `forward` itself: without a layout, a compiled graph ends there
-        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, others, layout)
+        padded_only = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
+        unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, padded_only, layout)
         hidden_states = attentions = None
         if input_ids is not None and unpadded is not None:
             hidden, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)  # (M, H), (B, 1, H)
             pooled = self.bert.pooler(first)  # (B, H)
         else:
-            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **others)
+            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **padded_only)
             hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
             hidden_states, attentions = outputs.hidden_states, outputs.attentions
             if masked_positions is not None:

@@ -49,7 +49,7 @@ class TensorBundle:
         self.shapes = {key.decode(): entry.shape for key, entry in self._entries.items() if not key.startswith(b"\0")}
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor, from its parts if it is partitioned; bfloat16 and partitioned tensors are float32 then."""
+        """Return a tensor, joined from its parts if it is partitioned; float32 in that case and for bfloat16."""
         entry = self._entries[name.encode()]
         if not entry.slices:
             return self._read_entry(name, entry)
@@ -76,11 +76,11 @@ class TensorBundle:
         if _OBJECT_GRAPH in items:
             remedy = "convert it to named variables with TensorFlow first"
             raise InputError("an object checkpoint of TensorFlow 2", where=self.index, remedy=remedy)
-        header = dict(_message_fields(items.pop(b"", b"")))  # a BundleHeaderProto
+        header = dict(_message_fields(items.pop(b"", b"")))  # a BundleHeaderProto: 1 number of data files
         return {key: _parse_entry(value) for key, value in items.items()}, header.get(1, 0)
 
     def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the (key, value) pairs of a block; a key shares its first bytes with the one before."""
+        """Check a block's checksum; yield its (key, value) pairs. A key shares its first bytes with the one before."""
         end = offset + size  # a type byte and the checksum follow
         if _masked_crc(crc32c(content[offset : end + 1])) != struct.unpack_from("<I", content, end + 1)[0]:
             raise self._index_error("wrong checksum")

@@ -58,7 +58,7 @@ def read_tf_config(path: Path) -> BertConfig:
 
 
 def weight_name(variable: str) -> str:
-    """Translate bert/encoder/layer_0/output/dense/kernel to bert.encoder.layer.0.output.dense.weight."""
+    """Return a variable's name in transformers: `bert/encoder/layer_0/…/kernel` is `bert.encoder.layer.0.….weight`."""
     for pattern, replacement in _PARTS:
         variable = re.sub(pattern, replacement, variable)
     return variable.replace("/", ".")
@@ -78,30 +78,31 @@ def convert_checkpoint(prefix: Path, config: BertConfig) -> tuple[BertPreTrained
         model = model_class(config)
 
     tied = model.all_tied_weights_keys
-    expected = {name: tuple(weight.shape) for name, weight in model.named_parameters() if name not in tied}
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters() if name not in tied}
     base_prefix = "" if hasattr(model, "bert") else "bert."  # BertModel's own names begin after it
-    sources = {name: variables.get(base_prefix + name) for name in expected}
+    missing = [name for name in shapes if base_prefix + name not in variables]
 
     next_layer = f"bert.encoder.layer.{config.num_hidden_layers}."
     if any(name.startswith(next_layer) for name in variables):
-        what = f"it has {next_layer}…, by the configuration it has {config.num_hidden_layers} layers"
-        raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
-    if missing := [name for name, variable in sources.items() if variable is None]:
+        problem = f"it has {next_layer}…, by the configuration it has {config.num_hidden_layers} layers"
+        raise InputError(problem, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
+    if missing:
         remedy = "give a checkpoint of BERT, and the bert_config.json that belongs to it"
         raise InputError(f"it lacks {shorten_list(missing)}", where=bundle.index, remedy=remedy)
 
-    weights = {name: _read_parameter(bundle, str(variable)) for name, variable in sources.items()}
+    weights = {name: _read_parameter(bundle, variables[base_prefix + name]) for name in shapes}
     for name, weight in weights.items():
-        if tuple(weight.shape) != expected[name]:
-            what = f"shape of {name}: {tuple(weight.shape)}, by the configuration {expected[name]}"
-            raise InputError(what, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
+        if tuple(weight.shape) != shapes[name]:
+            problem = f"shape of {name}: {tuple(weight.shape)}, by the configuration {shapes[name]}"
+            raise InputError(problem, where=bundle.index, remedy="give the bert_config.json of this checkpoint")
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
     return model, len(bundle.shapes) - len(weights)
 
 
 def _read_parameter(bundle: TensorBundle, variable: str) -> torch.nn.Parameter:
+    """Return a variable in float32, the kernel of a dense layer transposed: TensorFlow's is (inputs, outputs)."""
     values = bundle.read(variable).astype(np.float32, copy=False)
-    if variable.endswith("/kernel"):  # of a dense layer: TensorFlow's is (inputs, outputs)
+    if variable.endswith("/kernel"):
         values = np.ascontiguousarray(values.T)
     return torch.nn.Parameter(torch.from_numpy(values))

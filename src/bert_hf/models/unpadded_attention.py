@@ -101,11 +101,12 @@ def _plan_dense_batches(shapes: tuple[_Shapes, _Shapes], heads: int, multiple: i
         sequences += [(queries, keys)] * count
     batch_shapes = []
     filled_keys = []
+    # Neighbours of the same shape, rounded up, share batches of at most `_CHUNK_SCORES` scores, or of one sequence
     for (queries, keys), same in groupby(sequences, lambda shape: [-(-n // multiple) * multiple for n in shape]):
         key_counts = [count for _, count in same for _ in range(heads)]  # of each sequence and head, before filling
-        size = heads * max(1, _CHUNK_SCORES // (heads * queries * keys))
-        for begin in range(0, len(key_counts), size):
-            batch = key_counts[begin : begin + size]
+        batch_size = heads * max(1, _CHUNK_SCORES // (heads * queries * keys))
+        for begin in range(0, len(key_counts), batch_size):
+            batch = key_counts[begin : begin + batch_size]
             batch_shapes.append(((len(batch), queries), (len(batch), keys)))
 
             # Neighbours with as many keys are filled from the same key on
@@ -126,14 +127,14 @@ def _row_indices(shapes: _Shapes, heads: int, multiple: int) -> _RowIndices:
     """Return the indices for sequences of these shapes, each filled up to a multiple of `multiple` tokens."""
     counts, tokens = torch.tensor(shapes).unbind(1)
     lengths = tokens.repeat_interleave(counts)  # (B,)
-    filled = (lengths + multiple - 1) // multiple * multiple
-    sizes = filled * heads
+    filled_lengths = (lengths + multiple - 1) // multiple * multiple
+    sizes = filled_lengths * heads  # rows of each sequence, head after head
 
     # The sequence of each of the N rows, its head, and its position in the sequence
     sequence = torch.arange(len(sizes)).repeat_interleave(sizes)  # (N,)
     within = torch.arange(len(sequence)) - (sizes.cumsum(0) - sizes)[sequence]
-    head = within // filled[sequence]
-    position = within - head * filled[sequence]
+    head = within // filled_lengths[sequence]
+    position = within % filled_lengths[sequence]
     last = lengths[sequence] - 1
     real = position <= last
 
@@ -198,9 +199,9 @@ class _GroupedAttention(Function):
 
         batches = _batch_parts(ctx.plan, (grad_rows, queries, gradients[0]), (keys, values, *gradients[1:]))
         for batch, weights, mask in zip(batches, saved[::2], saved[1::2], strict=True):
-            grad_context, q, for_query, k, v, for_key, for_value = batch
+            grad_context, q, grad_query, k, v, grad_key, grad_value = batch
             dropped = weights if mask is None else weights * mask
-            torch.bmm(dropped.transpose(1, 2), grad_context, out=for_value)
+            torch.bmm(dropped.transpose(1, 2), grad_context, out=grad_value)
 
             grad_weights = torch.bmm(grad_context, v.transpose(1, 2))
             if mask is not None:
@@ -208,8 +209,8 @@ class _GroupedAttention(Function):
 
             grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             grad_scores.mul_(ctx.scaling)
-            torch.bmm(grad_scores, k, out=for_query)
-            torch.bmm(grad_scores.transpose(1, 2), q, out=for_key)
+            torch.bmm(grad_scores, k, out=grad_query)
+            torch.bmm(grad_scores.transpose(1, 2), q, out=grad_key)
 
         with_indices = zip(gradients, (of_queries, of_keys, of_keys), strict=True)
         gradients = (x.index_select(0, rows.copied_to).view(-1, *grad_output.shape[1:]) for x, rows in with_indices)
@@ -246,17 +247,18 @@ def _accelerator_attention(
         lengths = (cu_queries, batch.cu_seqlens, most_queries, longest)
         return flash(query, key, value, *lengths, dropout, is_causal=False, return_debug_mask=False, scale=scaling)[0]
 
-    query_places = batch.token_indices  # in the padded batch
+    query_places = batch.token_indices  # where each query is in a padded batch (B · most_queries)
     if selected_queries:
         sequences = batch.token_indices.index_select(0, batch.query_indices) // longest  # (Q,)
-        within = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, sequences)
-        query_places = sequences * most_queries + within
-    real = torch.arange(longest, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
+        ranks = torch.arange(len(query), device=query.device) - cu_queries.index_select(0, sequences)  # in sequence
+        query_places = sequences * most_queries + ranks
+    real_keys = torch.arange(longest, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
+    batch_size = len(real_keys)
     context = F.scaled_dot_product_attention(
-        _pad(query, query_places, len(real), most_queries),
-        _pad(key, batch.token_indices, len(real), longest),
-        _pad(value, batch.token_indices, len(real), longest),
-        real[:, None, None, :],
+        _pad(query, query_places, batch_size, most_queries),
+        _pad(key, batch.token_indices, batch_size, longest),
+        _pad(value, batch.token_indices, batch_size, longest),
+        real_keys[:, None, None, :],
         dropout_p=dropout,
         scale=scaling,
     )
@@ -268,15 +270,15 @@ def _supports_flash(query: Tensor) -> bool:
     if query.device.type != "cuda" or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     size = query.shape[-1]
-    return size % 8 == 0 and size <= 256 and _has_flash_attention(query.device)
+    return size % 8 == 0 and size <= 256 and _device_runs_flash(query.device)
 
 
 @torch.compiler.assume_constant_result  # so that a graph does not end at the question to the driver
-def _has_flash_attention(device: torch.device) -> bool:
+def _device_runs_flash(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _pad(x: Tensor, places: Tensor, count: int, width: int) -> Tensor:
-    """Pad (N, A, D) to (B, A, width, D), B = count, given the place of each of the N rows in the flattened B·width."""
-    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, places, x)
-    return padded.unflatten(0, (count, width)).transpose(1, 2)
+def _pad(x: Tensor, places: Tensor, batch_size: int, length: int) -> Tensor:
+    """Pad (N, A, D) to (B, A, length, D), given the place of each of the N rows in the flattened B·length."""
+    padded = x.new_zeros(batch_size * length, *x.shape[1:]).index_copy(0, places, x)
+    return padded.unflatten(0, (batch_size, length)).transpose(1, 2)

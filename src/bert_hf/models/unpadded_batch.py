@@ -35,7 +35,7 @@ class UnpaddedBatch(NamedTuple):
 
 
 def pack_layout(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor) -> Tensor:
-    """Return an ungrouped `UnpaddedBatch` as one tensor (2M + 4B + 2,), which `unpack_layout` takes apart again.
+    """Return an ungrouped `UnpaddedBatch`, but for its token indices, as one tensor (2M + 4B + 2,).
 
     The workers of a data loader send it with a batch, because a GPU would have to launch 26 kernels for it.
     """
@@ -124,8 +124,8 @@ def add_filler_sequence(batch: UnpaddedBatch) -> UnpaddedBatch:
     more_queries = _QUERY_MULTIPLE - len(batch.query_indices) % _QUERY_MULTIPLE
 
     return batch._replace(
-        token_indices=F.pad(batch.token_indices, (0, more_tokens)),
-        query_indices=F.pad(batch.query_indices, (0, more_queries), value=tokens),
+        token_indices=F.pad(batch.token_indices, (0, more_tokens)),  # the first token of the batch, repeated
+        query_indices=F.pad(batch.query_indices, (0, more_queries), value=tokens),  # the first of these, repeated
         groups=(*(batch.groups or ()), (1, more_tokens, more_queries)),
     )
 
@@ -145,4 +145,5 @@ def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple
 
 
 def _cu_seqlens(lengths: Tensor) -> Tensor:
+    """Return where each sequence begins, and where the last one ends: lengths 4 3 → 0 4 7."""
     return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)

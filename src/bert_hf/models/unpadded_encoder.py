@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from bert_hf.models.modeling_bert import BertModel
 from bert_hf.models.unpadded_batch import pack_layout
 
-_USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)
+_USE_ONLY_CLS = (BertForSequenceClassification, BertForMultipleChoice)  # stock classes whose head reads only [CLS]
 
 
 class UnpaddedBertModel(BertModel):
@@ -49,18 +49,18 @@ class UnpaddedBertModel(BertModel):
     ) -> BaseModelOutputWithPooling:
         """Return the outputs of `BertModel.forward`, with zeros at padding where padding is not computed.
 
-        On a GPU it is not only with `token_positions` and `layout`, which `with_layout` computes.
+        On a GPU padding is left out only if `token_positions` and `layout` are given: `with_layout` computes them.
         """
         tokens = token_positions
         on_cpu = self.device.type == "cpu" and not torch.compiler.is_compiling()
         if on_cpu and attention_mask is not None and attention_mask.dim() == 2:
             tokens = attention_mask.flatten().nonzero().squeeze(1)  # (T,)
 
-        # The tokens whose outputs are used besides [CLS], in place of the masked ones of pre-training
+        # The tokens whose outputs are used besides [CLS], in place of the masked tokens of pre-training
         selected = tokens[:0] if tokens is not None and self.cls_only else tokens
-        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        others["return_dict"] = None  # needs no padded batch
-        batch = self.unpad(input_ids, attention_mask, selected, tokens, others, layout)
+        padded_only = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
+        padded_only.pop("return_dict", None)  # needs no padded batch
+        batch = self.unpad(input_ids, attention_mask, selected, tokens, padded_only, layout)
         if batch is None or tokens is None or input_ids is None:
             return super().forward(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
 
@@ -107,11 +107,10 @@ def without_padding(model: nn.Module) -> Iterator[None]:
 
 def _is_unmodified(stock: StockBertModel) -> bool:
     """Return True if all layers are stock, without hooks, and their dropout is as configured."""
-    config = stock.config
     layers = list(stock.modules())
     probabilities = {layer.p for layer in layers if isinstance(layer, nn.Dropout)}
     return (
         all(type(layer).__module__.startswith(("torch.nn.", "transformers.")) for layer in layers)
         and not any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-        and probabilities <= {config.hidden_dropout_prob, config.attention_probs_dropout_prob}
+        and probabilities <= {stock.config.hidden_dropout_prob, stock.config.attention_probs_dropout_prob}
     )

@@ -18,7 +18,7 @@ PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training 
 def training_examples(
     corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
-    """Return a run's training examples; a micro-batch has as many of any length as of `max_seq_length`."""
+    """Return a run's training examples; `--per_device_train_batch_size` means rows of `max_seq_length`."""
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
         corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pair_options()
@@ -26,7 +26,7 @@ def training_examples(
 
 
 def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTrainingExamples:
-    """Return the examples to evaluate on, of `max_seq_length`: the same pairs and masks for every seed of a run."""
+    """Return at most `max_eval_samples` examples of `max_seq_length`; pairs and masks do not depend on the seed."""
     return PreTrainingExamples(
         held_out, (Phase(example_args.max_seq_length, None),), limit=example_args.max_eval_samples, seed=0,
         fixed=True, mlm_probability=PAPER_MLM_PROBABILITY, **example_args.pair_options(),
@@ -36,17 +36,17 @@ def held_out_examples(held_out: Corpus, example_args: ExampleArguments) -> PreTr
 def pretraining_baselines(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
 ) -> dict[str, float]:
-    """Measure on held-out examples: MLM loss of the corpus's token frequencies, accuracy of the majority class."""
-    indices = progress(range(len(examples)), "counting tokens", "examples")
-    features = [examples[index] for index in indices]
+    """Measure on held-out examples: MLM loss of the corpus's token frequencies, majority accuracy, number of pairs."""
+    features = [examples[index] for index in progress(range(len(examples)), "counting tokens", "examples")]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
 
-    counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1  # so that no loss is infinite
-    losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
-    baselines = {"unigram_mlm_loss": float(losses.mean())}
+    counts = corpus.unigram_counts(id_count(collator.tokenizer)) + 1  # of its first window; + 1: no loss is infinite
+    probabilities = counts / counts.sum()
+    targets = labels[labels != IGNORE_INDEX]
+    baselines = {"unigram_mlm_loss": float(np.mean(-np.log(probabilities[targets])))}
 
-    if name := examples.objective.prefix:
+    if prefix := examples.objective.prefix:
         negatives = float(np.mean([feature["next_sentence_label"] for feature in features]))  # share of label 1
-        baselines[f"majority_{name}_accuracy"] = max(negatives, 1 - negatives)
-        baselines[f"{name}_pairs"] = len(features)
+        baselines[f"majority_{prefix}_accuracy"] = max(negatives, 1 - negatives)
+        baselines[f"{prefix}_pairs"] = len(features)
     return baselines

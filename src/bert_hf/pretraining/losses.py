@@ -15,7 +15,7 @@ from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX, losses_and_correct
 from bert_hf.models.modeling_bert import PreTrainingLosses
 
-LABELS = ("labels", "next_sentence_label")  # of the two tasks in a batch
+LABELS = ("labels", "next_sentence_label")  # where a batch has the labels of its two tasks
 
 
 class TaskLosses(NamedTuple):
@@ -61,7 +61,7 @@ def with_masked_positions(inputs: dict) -> dict:
 
 
 def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
-    """Compute the losses of masked tokens (M,) and pairs (B,) from full logits; raise an `InputError` if they lack."""
+    """Compute losses of masked tokens (M,) and pairs (B,) from full logits; without these raise an `InputError`."""
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
     labels_of_logits = {"prediction_logits": labels, "seq_relationship_logits": pair_labels}
@@ -105,12 +105,12 @@ def row_lengths(inputs: dict) -> Tensor:
     return torch.full((rows,), width, device=inputs["input_ids"].device)
 
 
-def mean_metrics(sums: Sequence[float] | np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return the mean loss (nats) and accuracy of each task with labels, from `TaskLosses.sums`; `loss` is the sum."""
+def mean_metrics(sums: Sequence[float] | np.ndarray, prefixes: Sequence[str]) -> dict[str, float]:
+    """Return mean loss (nats) and accuracy per task with labels, from its `TaskLosses.sums`; `loss` adds losses."""
     metrics = {"loss": 0.0}
-    for name, (total, count, correct) in zip(names, np.reshape(sums, (-1, 3)).tolist(), strict=True):
+    for prefix, (total, count, correct) in zip(prefixes, np.reshape(sums, (-1, 3)).tolist(), strict=True):
         if count:
-            metrics[f"{name}_loss"] = total / count
-            metrics[f"{name}_accuracy"] = correct / count
+            metrics[f"{prefix}_loss"] = total / count
+            metrics[f"{prefix}_accuracy"] = correct / count
             metrics["loss"] += total / count
     return metrics

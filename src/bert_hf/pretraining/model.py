@@ -26,7 +26,7 @@ def planned_config(model_args: ModelArguments) -> BertConfig:
 def make_model(
     model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BertForPreTraining:
-    """Return the network to train, from a checkpoint (extended if too small; logged) or new; seed all generators."""
+    """Seed all generators, and return the network: from a checkpoint (extended if too small, logged), or a new one."""
     set_seed(seed)
     if checkpoint := model_args.model_name_or_path:
         model = _from_checkpoint(checkpoint, model_args)

@@ -44,22 +44,22 @@ class PreTrainingReport(TrainerCallback):
     baselines: dict = field(default_factory=dict)  # measured by `start`
 
     def start(self) -> None:
-        """Print banner and corpus report (rank 0), set `baselines`, listen to the trainer. Called by all ranks."""
+        """Print banner and corpus report, measure `baselines`, become the trainer's callback. Called by all ranks."""
         logger.info(self._banner())
         trainer: Any = self.trainer
-        is_rank0 = trainer.args.process_index == 0
-        if is_rank0 and self.run.checkpoint is None:
-            findings = corpus_findings(
-                self.corpus,
-                trainer.processing_class,
-                nsp=bool(self.example_args.nsp),
-                may_train_vocabulary=self.tokenizer_is_named,
-            )
-            print(*short_report(findings), *self._repetition_warning(), sep="\n", flush=True)
-
-        measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus) if is_rank0 else {}
+        measured = {}
+        if trainer.args.process_index == 0:
+            if self.run.checkpoint is None:
+                self._print_corpus_report()
+            measured = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus)
         self.baselines = rank0_value(measured)
         trainer.add_callback(self)
+
+    def _print_corpus_report(self) -> None:
+        tokenizer: Any = self.trainer.processing_class
+        nsp = bool(self.example_args.nsp)
+        findings = corpus_findings(self.corpus, tokenizer, nsp=nsp, may_train_vocabulary=self.tokenizer_is_named)
+        print(*short_report(findings), *self._repetition_warning(), sep="\n", flush=True)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
         """Print the metrics of an evaluation before the first step; later ones are not printed here."""
@@ -84,7 +84,7 @@ class PreTrainingReport(TrainerCallback):
         )
 
     def _repetition_warning(self) -> list[str]:
-        """Return a line (or []) if an epoch is many passes over the text: few documents have several sentences."""
+        """Return a line (or []) if an epoch of pairs is many passes over the text: few documents have 2 sentences."""
         examples: Any = self.trainer.train_dataset
         window, plan = examples.plan(0, 0, 0)  # of the first window, which is open anyway
         offsets = window.token_offsets
@@ -151,10 +151,10 @@ def masked_sentences(examples: PreTrainingExamples, tokenizer: PreTrainedTokeniz
 
 
 def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
-    """Print the held-out metrics "before" or "after" beside the baselines; if nothing was learned, a warning, too."""
+    """Print the held-out metrics "before" or "after" beside the baselines; "after", warn if nothing was learned."""
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
-    pairs = _pairs_text(metrics, baselines)
+    pairs = _pair_accuracy_text(metrics, baselines)
     logger.info(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}")
 
     if when == "after" and not loss < unigram:  # NaN as well
@@ -164,19 +164,19 @@ def report_heldout(when: str, metrics: dict, baselines: dict) -> None:
         )
 
 
-def _pairs_text(metrics: dict, baselines: dict) -> str:
+def _pair_accuracy_text(metrics: dict, baselines: dict) -> str:
     """Return the end of a line: the pairs' accuracy, how far it is from the majority class's; empty without pairs."""
-    name = next((key.removesuffix("_pairs") for key in baselines if key.endswith("_pairs")), None)  # "nsp"
-    if name is None:
+    prefix = next((key.removesuffix("_pairs") for key in baselines if key.endswith("_pairs")), None)  # "nsp"
+    if prefix is None:
         return ""
-    accuracy = metrics[f"eval_{name}_accuracy"]
-    majority, pairs = baselines[f"majority_{name}_accuracy"], baselines[f"{name}_pairs"]
+    accuracy = metrics[f"eval_{prefix}_accuracy"]
+    majority, pairs = baselines[f"majority_{prefix}_accuracy"], baselines[f"{prefix}_pairs"]
 
     if standard_error := np.sqrt(majority * (1 - majority) / pairs):
         distance = f", {(accuracy - majority) / standard_error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
-    return f", {name.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+    return f", {prefix.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
 
 
 def pretraining_card(
@@ -188,14 +188,15 @@ def pretraining_card(
     corpus: Corpus,
 ) -> Card:
     """Return the model card of a pre-training; `Run.finish` adds the metrics."""
-    named = corpus_args.train_file or corpus_args.dataset_name
+    is_default = not (corpus_args.train_file or corpus_args.dataset_name)
+    default_source = "English documentation of installed Python packages" if is_default else None
     split_off = "documents held out of the same text"
     return Card(
         pipeline_tag="fill-mask",
         command=command_line(),
         machine=describe_machine(args),
         dataset=hub_id(corpus_args.dataset_name),
-        source=corpus_args.dataset_source or (None if named else "English documentation of installed Python packages"),
+        source=corpus_args.dataset_source or default_source,
         dataset_license=corpus_args.dataset_license,
         model_license=corpus_args.model_license,
         language=corpus_args.language or corpus.manifest.get("text_language"),

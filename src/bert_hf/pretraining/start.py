@@ -31,7 +31,7 @@ def check_pretraining(
 ) -> Iterator[str]:
     """Check the options of `pretrain.py` before its text is prepared, and yield lines on them for `--check`.
 
-    Without training, the checkpoint to evaluate and the options that it was trained with are set.
+    Without training, set the checkpoint to evaluate and the options of examples that it was trained with.
     """
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)

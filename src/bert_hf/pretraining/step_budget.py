@@ -53,7 +53,7 @@ class StepBudget:
             args.max_steps = 1  # for the phases; no step is made
         elif args.max_hours is not None:
             recorded = self._recorded_steps()
-            args.max_steps = self.planned_steps() if recorded is None else recorded
+            args.max_steps = self.plan_steps() if recorded is None else recorded
         elif args.max_steps <= 0:
             args.max_steps = self._steps_of_epochs()
 
@@ -67,8 +67,8 @@ class StepBudget:
         epoch_lengths = [examples.epoch_length(phase, 0) for phase in range(len(lengths))]
         first = epoch_lengths[0]
         # Epochs that pass while the run trains on as many examples as one epoch has at its first length
-        epochs = sum(share * first / count for (_, share), count in zip(lengths, epoch_lengths, strict=True))
-        return max(1, round(self.args.num_train_epochs * first / epochs / global_batch_size(self.args)))
+        epochs_passed = sum(share * first / count for (_, share), count in zip(lengths, epoch_lengths, strict=True))
+        return max(1, round(self.args.num_train_epochs * first / epochs_passed / global_batch_size(self.args)))
 
     def _recorded_steps(self) -> int | None:
         """Return the steps of the run in the output folder; None without one that was planned for the same work."""
@@ -86,33 +86,33 @@ class StepBudget:
         same = same_model and not differences(identity, json.loads(json.dumps(planned_now)))  # lists for tuples
         return identity["schedule"]["max_steps"] if same else None
 
-    def planned_steps(self) -> int:
+    def plan_steps(self) -> int:
         """Measure the speed at each length; log and return the steps that fit in --max_hours. Called by all ranks."""
         args, example_args = self.args, self.example_args
 
         # Seconds of a step and of an evaluation: without backward it takes a third of a step per example
-        measured = {length: self.seconds_per_step(length) for length, _ in example_args.lengths()}
+        measured = {length: self.measure_step(length) for length, _ in example_args.lengths()}
         step = sum(share * measured[length] for length, share in example_args.lengths())
         per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
         evaluation = per_example * example_args.max_eval_samples
 
         # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
         per_step = step * _SAVING
-        other = preemption.seconds_running() + 2 * evaluation + _ENDING
+        fixed = preemption.seconds_running() + 2 * evaluation + _ENDING
         if args.eval_strategy == IntervalStrategy.STEPS and args.eval_steps:
             if args.eval_steps < 1:
-                other += evaluation / args.eval_steps
+                fixed += evaluation / args.eval_steps
             else:
                 per_step += evaluation / args.eval_steps
 
-        steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step))
+        steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - fixed) / per_step))
         if steps < 1:
-            what = f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)"
+            what = f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({fixed:.0f} s)"
             raise InputError(what, where="--max_hours", remedy="give more hours, a smaller batch or a smaller model")
         logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
         return steps
 
-    def seconds_per_step(self, length: int) -> float:
+    def measure_step(self, length: int) -> float:
         """Measure the seconds of a step at a length, by training a temporary model. Called by all ranks together."""
         # After an empty phase of `max_seq_length`, longer examples are trained in pieces, as in the run.
         phases = (Phase(self.example_args.max_seq_length, 0), Phase(length, None))

@@ -23,7 +23,7 @@ class Throughput:
         self.seconds = 0.0  # on the clock since the last log line
         self.whole_run = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
 
-    def start(self) -> None:
+    def start_clock(self) -> None:
         self._running_since = time.perf_counter()
 
     def read_clock(self) -> None:
@@ -41,7 +41,7 @@ class Throughput:
         self._running_since = None
         yield
         if was_running:
-            self.start()
+            self.start_clock()
 
     def end_line(self, tokens: float, flops: float) -> dict[str, float]:
         """Add a log line's tokens and FLOPs (all ranks), and `seconds`, to the whole run; return the line's speed."""

@@ -78,12 +78,10 @@ class PreTrainer(ResumableTrainer):
         *more: Any,
         **named: Any,
     ):
-        # Options resolved here belong to this trainer: another one may get the same object. Compilation is taken out,
-        # because accelerate would compile the whole model. Of an iterable dataset it would cut each tensor of a batch,
-        # `masked_positions` too, to as many entries as the batch has rows.
-        args = TrainingArguments() if args is None else copy.copy(args)
-        compilation = _take_over_compilation(args, model)
+        args = TrainingArguments() if args is None else copy.copy(args)  # another trainer may get the same object
+        compilation = _take_over_compilation(args, model)  # before accelerate, made in super(), reads the options
         if getattr(data_collator, "needs_all_columns", False) or args.world_size == 1:
+            # It would cut each tensor of an iterable dataset's batch, `masked_positions` too, to the number of rows
             loading: Any = args.accelerator_config
             args.accelerator_config = dataclasses.replace(loading, dispatch_batches=False)
 
@@ -98,11 +96,7 @@ class PreTrainer(ResumableTrainer):
             self.network.fast_path = self.network.fast_path and getattr(self.args, "fast_path", True)
             if compilation is not None:
                 self.network.compile_layers(**compilation)
-        config: Any = getattr(self.network, "config", None)
-        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if tokenizer is not None and isinstance(config, BertConfig):  # other models reserve positions
-            self.processing_class = copy.copy(tokenizer)  # it is saved: stock pipelines cut texts to its length
-            self.processing_class.model_max_length = config.max_position_embeddings
+        self._set_tokenizer_length()
         self._has_losses_only = "losses_only" in inspect.signature(self.network.forward).parameters
         self._begin_position = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
@@ -111,8 +105,15 @@ class PreTrainer(ResumableTrainer):
         # (8,) since the last line of the log: `TaskLosses.sums` of both tasks, Σ tokens and Σ tokens² of the rows.
         # On the device, so that adding to them does not wait for it.
         self._log_sums = torch.zeros(8, dtype=sum_dtype(self.args.device), device=self.args.device)
-
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
+
+    def _set_tokenizer_length(self) -> None:
+        """Set `processing_class` to a copy with the model's length, for saving: stock pipelines cut texts to it."""
+        config: Any = getattr(self.network, "config", None)
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if tokenizer is not None and isinstance(config, BertConfig):  # other models reserve positions
+            self.processing_class = copy.copy(tokenizer)
+            self.processing_class.model_max_length = config.max_position_embeddings
 
     def _resolve_options(self) -> None:
         """Reject options without effect here, and set those that follow from dataset, collator and number of steps."""
@@ -146,9 +147,9 @@ class PreTrainer(ResumableTrainer):
     # ---- data
 
     def begin(self, checkpoint: str | None) -> None:
-        """Start the clock, with empty sums at the first example, or at the example that the checkpoint reached."""
+        """Start the clock; set sums and position to the beginning (None), or the position to the checkpoint's."""
         super().begin(checkpoint)
-        self._throughput.start()
+        self._throughput.start_clock()
         if checkpoint is None:
             self._begin_position = 0
             self._log_sums.zero_()
@@ -182,15 +183,15 @@ class PreTrainer(ResumableTrainer):
     # ---- training
 
     def _prepare_for_training(self, *args, **kwargs):
-        """Check the model, which `model_init` may have made; let DDP search only where weights may be unused."""
+        """Check the model, which `model_init` may have made; let DDP search for unused weights only if needed."""
         self._objective.check_model(self.network.config)
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
-            handler.find_unused_parameters = self._may_leave_weights_unused()
+            handler.find_unused_parameters = self._needs_search_for_unused()
         return super()._prepare_for_training(*args, **kwargs)
 
-    def _may_leave_weights_unused(self) -> bool:
-        """Return True if a step may leave weights without a gradient, such as the pooler without pairs."""
+    def _needs_search_for_unused(self) -> bool:
+        """Return True if DDP should search for weights without a gradient, such as the pooler's without pairs."""
         if (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
             return False  # DDP cannot search with reentrant checkpointing
         both_heads = isinstance(self.network, BertForPreTraining | StockForPreTraining)
@@ -241,7 +242,7 @@ class PreTrainer(ResumableTrainer):
         return self.sum_over_ranks(self.to_device(count_targets(batches)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
-        """Return this micro-batch's share of the step's loss, times the world size: DDP divides gradients by it."""
+        """Return the micro-batch's share of the step's loss × world size (DDP divides by it); add to the log sums."""
         if num_items_in_batch is None:
             num_items_in_batch = self.count_items([inputs])
         inputs = with_masked_positions(inputs)
@@ -317,7 +318,7 @@ class PreTrainer(ResumableTrainer):
         super().log(logs)  # with `start_time` the stock method would replace the speed by one that counts padding
 
     def _end_log_line(self) -> dict[str, float]:
-        """Return metrics of the steps since the last line of the log, and set the sums to zero for the next."""
+        """Return metrics of the steps since the last line of the log; zero the sums, add FLOPs to `current_flos`."""
         *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
         self._throughput.read_clock()  # now, because reading the sums waits for the work of a device
         self._log_sums.zero_()
@@ -365,7 +366,7 @@ class PreTrainer(ResumableTrainer):
 
 
 def _take_over_compilation(args: TrainingArguments, model: nn.Module | None) -> dict[str, Any] | None:
-    """Decide --torch_compile, and return options for `BertForPreTraining.compile_layers`; None: do not call it.
+    """Set `torch_compile` in `args`, and return options for `BertForPreTraining.compile_layers`; None: do not call it.
 
     On a GPU the layers of our model are compiled one by one: accelerate compiles the whole model, which takes minutes.
     Another model, and ours on a CPU, is left to accelerate.
