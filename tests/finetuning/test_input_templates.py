@@ -5,7 +5,7 @@ import pytest
 from tiny import tiny_tokenizer
 from tokenizers import processors
 
-from bert_hf.finetuning.features.context_windows import make_windows
+from bert_hf.finetuning.features.context_windows import make_context_windows
 from bert_hf.finetuning.features.long_texts import encode_texts
 from bert_hf.finetuning.heads.multiple_choice import encode_choices
 from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
@@ -48,7 +48,7 @@ def test_windows_of_contexts(tokenizer):
     stock = tokenizer(
         FIRST[1], SECOND[1], truncation="only_second", max_length=10, stride=2, return_overflowing_tokens=True
     )
-    windows = make_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
+    windows = make_context_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
     assert windows.features["input_ids"][:] == stock["input_ids"]
     batch = QuestionAnsweringHead(tokenizer).collator()(windows.features.to_list())
     assert not batch["token_type_ids"].any()
