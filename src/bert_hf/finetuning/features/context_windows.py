@@ -125,7 +125,7 @@ def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[
 def _windows_of(
     question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the windows of a question of tokens `ids`: columns of `ContextWindows.features`, and `shift`."""
+    """Yield the windows of a question (tokens `ids`) as columns of `ContextWindows.features` and their `shift`."""
     tokens = len(context.ids)
     capacity = length - len(ids) - template.special_tokens(pair=True)  # for tokens of the context
     if capacity < 1 or (tokens > capacity and stride >= capacity):

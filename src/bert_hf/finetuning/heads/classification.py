@@ -161,11 +161,11 @@ class ClassificationHead(Head):
 
     def _check_pairs(self, row: Row, columns: Columns) -> None:
         """Refuse pairs for a model that was trained on single texts, and single texts for one trained on pairs."""
-        was_pairs = self.trained["text_pair_column"] is not None
-        if columns.pair is not None and not was_pairs:
+        trained_on_pairs = self.trained["text_pair_column"] is not None
+        if columns.pair is not None and not trained_on_pairs:
             problem = f"the model was trained on single texts, not on pairs ({columns.text} and {columns.pair})"
             raise row.header_error(problem, "pass --text_column")
-        if columns.pair is None and was_pairs:
+        if columns.pair is None and trained_on_pairs:
             raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:

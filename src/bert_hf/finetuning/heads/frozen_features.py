@@ -130,7 +130,7 @@ def word_features(
     features = torch.zeros(len(positions), len(tagger.layers), tagger.config.hidden_size)
 
     def fill_in(batch: list[int]) -> list[None]:
-        """Write the states of some windows' words into `features`: windows and words are in different orders."""
+        """Write the states of these windows' words into `features`: a batch has windows of similar length."""
         outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
         batch_words = np.concatenate([words_of_window[window] for window in batch])
         row_of_word = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
@@ -182,9 +182,8 @@ class FrozenFeaturesHead(TokenClassificationHead):
             columns["labels"] = np.split(class_ids, first_words[1:])
         sentence_of_word = np.repeat(np.arange(len(lengths)), lengths)
         position_of_word = np.arange(len(sentence_of_word)) - np.repeat(first_words, lengths)  # in its sentence
-        features = datasets.Dataset.from_dict(columns)
         feature_of_word = np.where(pieces.is_empty_word, -1, sentence_of_word)
-        return EncodedSentences(features, feature_of_word, position_of_word)
+        return EncodedSentences(datasets.Dataset.from_dict(columns), feature_of_word, position_of_word)
 
     def collate(self, features: list[dict]) -> dict[str, Tensor]:
         """Return a padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
