@@ -62,4 +62,4 @@ def test_words(tokenizer):
     rows = TaggedSentences([text.split() for text in FIRST], None, [0, 1], [("", 1, False)] * 2, [[], []])
     found = TokenClassificationHead(tokenizer, {"max_seq_length": 8}).encode(rows)
     assert found.features["input_ids"][:] == tokenizer(rows.words, is_split_into_words=True)["input_ids"]
-    assert found.position.tolist() == [2, 3, 4, 5, 6, 2]
+    assert found.position_of_word.tolist() == [2, 3, 4, 5, 6, 2]

@@ -127,7 +127,7 @@ class ClassificationHead(Head):
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
         """Return texts and labels; the first call decides the columns, and whether a row may have several labels.
 
-        Rows without text are left out; rows to predict (labels "ignored") all stay, and `empty_rows` counts them.
+        Rows without text are left out, but kept of rows to predict (labels "ignored"): `empty_rows` counts them.
         """
         columns = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
