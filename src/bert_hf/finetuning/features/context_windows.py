@@ -5,7 +5,7 @@ context, so that an answer at the end of one is whole in the next.
 
     max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
 
-    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, …, and c d: equal in both, so in the first
+    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, …, and c d: as much context in both, so the first
     window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
     window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
 

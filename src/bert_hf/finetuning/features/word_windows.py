@@ -130,7 +130,7 @@ def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> 
 
 
 def _cut_sentence(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Cut words `begin` ≤ word < `end` into spans of at most `longest` pieces; two neighbours share up to half."""
+    """Cut words `begin` to `end` into spans of ≤ `longest` pieces, up to half shared. `starts`: see `WordPieces`."""
     spans: list[tuple[int, int]] = []
     start = begin
     while True:
