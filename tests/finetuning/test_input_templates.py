@@ -5,7 +5,7 @@ import pytest
 from tiny import tiny_tokenizer
 from tokenizers import processors
 
-from bert_hf.finetuning.features.context_windows import make_windows
+from bert_hf.finetuning.features.context_windows import make_context_windows
 from bert_hf.finetuning.features.long_texts import encode_texts
 from bert_hf.finetuning.heads.multiple_choice import encode_choices
 from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
@@ -48,7 +48,7 @@ def test_windows_of_contexts(tokenizer):
     stock = tokenizer(
         FIRST[1], SECOND[1], truncation="only_second", max_length=10, stride=2, return_overflowing_tokens=True
     )
-    windows = make_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
+    windows = make_context_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
     assert windows.features["input_ids"][:] == stock["input_ids"]
     batch = QuestionAnsweringHead(tokenizer).collator()(windows.features.to_list())
     assert not batch["token_type_ids"].any()
@@ -62,4 +62,4 @@ def test_words(tokenizer):
     rows = TaggedSentences([text.split() for text in FIRST], None, [0, 1], [("", 1, False)] * 2, [[], []])
     found = TokenClassificationHead(tokenizer, {"max_seq_length": 8}).encode(rows)
     assert found.features["input_ids"][:] == tokenizer(rows.words, is_split_into_words=True)["input_ids"]
-    assert found.position.tolist() == [2, 3, 4, 5, 6, 2]
+    assert found.position_of_word.tolist() == [2, 3, 4, 5, 6, 2]

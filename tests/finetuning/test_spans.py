@@ -17,7 +17,7 @@ from bert_hf.finetuning.features.answer_spans import best_spans, merge_windows, 
 from bert_hf.finetuning.features.context_windows import (
     ContextTokens,
     answer_tokens,
-    make_windows,
+    make_context_windows,
 )
 from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.rows.questions import Answer, Question
@@ -51,7 +51,7 @@ CONTEXT = "w1 w2 w3 w4 w5 w6 w7"
 
 
 def test_windows_literally(tokenizer):
-    windows = make_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, 9, 2)
+    windows = make_context_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, 9, 2)
     found = [tokenizer.decode(row["input_ids"]) for row in windows.features]
     assert found == [
         "[CLS] w50 w51 [SEP] w1 w2 w3 w4 [SEP]",
@@ -66,7 +66,7 @@ def test_windows_literally(tokenizer):
 
 
 def test_a_batch_literally(tokenizer):
-    windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, 16, 2)
+    windows = make_context_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, 16, 2)
     batch = QuestionAnsweringHead(tokenizer).collator()(list(windows.features))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
@@ -86,7 +86,7 @@ def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, s
     if length - question - 3 <= stride:
         return
     stock = TINY(*texts, truncation="only_second", max_length=length, stride=stride, return_overflowing_tokens=True)
-    ours = make_windows([ask(*texts)], TINY, length, stride)
+    ours = make_context_windows([ask(*texts)], TINY, length, stride)
     assert ours.features["input_ids"][:] == stock["input_ids"]
 
 
@@ -125,7 +125,7 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(tmp_path, 
 
 
 def test_an_empty_context_is_one_window_without_answer(tokenizer):
-    windows = make_windows([ask("w1", "")], tokenizer, *WINDOW)
+    windows = make_context_windows([ask("w1", "")], tokenizer, *WINDOW)
     assert tokenizer.decode(windows.features[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
     (prediction,) = merge_windows(windows, reduced(windows, *zeros(windows)))
     assert (prediction.text(), prediction.spans) == ("", [])
@@ -136,7 +136,7 @@ def test_an_empty_context_is_one_window_without_answer(tokenizer):
 def test_too_little_space_for_the_context(tokenizer, shape, left):
     question = dataclasses.replace(ask("w1 w2 w3 w4 w5", CONTEXT), file="a.jsonl", line=7)
     with pytest.raises(InputError) as error:
-        make_windows([question], tokenizer, *shape)
+        make_context_windows([question], tokenizer, *shape)
     assert str(error.value).startswith("a.jsonl:7: question q")
     assert f" {left} " in str(error.value)
 
@@ -153,7 +153,7 @@ def test_answers_at_the_ends_of_tokens():
 
 
 def zeros(windows):
-    shape = len(windows.question), max(windows.features["length"])
+    shape = len(windows.question_of_window), max(windows.features["length"])
     return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
 
@@ -161,7 +161,7 @@ def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     """The best spans of each window, computed in batches of different lengths."""
     found = []
     rows = list(windows.features)
-    for begin in range(0, len(windows.question), 3):
+    for begin in range(0, len(windows.question_of_window), 3):
         batch = QuestionAnsweringHead(TINY).collator()(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
@@ -179,7 +179,7 @@ def test_the_n_best_list_equals_brute_force(seed):
 
     questions = [ask(words(3), words(20), name=str(number)) for number in range(2)]
     stride = int(rng.integers(0, 4))
-    windows = make_windows(questions, TINY, int(rng.integers(stride + 7, 24)), stride)
+    windows = make_context_windows(questions, TINY, int(rng.integers(stride + 7, 24)), stride)
     n_best, longest = int(rng.integers(1, 9)), int(rng.integers(1, 7))
     starts, ends = (np.zeros_like(each) for each in zeros(windows))
     for logits in (starts, ends):
@@ -197,7 +197,7 @@ def test_the_n_best_list_equals_brute_force(seed):
 
 def brute_force(windows, data, question, starts, ends, longest):
     """All spans of a question in order, and the logits of [CLS]: every window, every start, every end."""
-    rows = np.flatnonzero(windows.question == question)
+    rows = np.flatnonzero(windows.question_of_window == question)
     context = windows.questions[question].context
     offsets = TINY(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     parts = [data[row]["ranges"][2:4] for row in rows]
@@ -232,7 +232,7 @@ def predicted(windows, spans, null=(0.0, 0.0)):
 
 
 def test_null_odds_and_threshold(tokenizer):
-    windows = make_windows([ask("w50", CONTEXT)], tokenizer, *WINDOW)
+    windows = make_context_windows([ask("w50", CONTEXT)], tokenizer, *WINDOW)
     prediction = predicted(windows, {4: (3.0, 1.0)}, null=(2.0, 3.5))
     assert prediction.null_odds == 1.5
     assert prediction.text() == "w2"
@@ -241,7 +241,7 @@ def test_null_odds_and_threshold(tokenizer):
 
 
 def test_files_of_the_2018_code(tokenizer, tmp_path):
-    windows = make_windows([ask("w50", "w1 w2", name="a"), ask("w50", "", name="b")], tokenizer, *WINDOW)
+    windows = make_context_windows([ask("w50", "w1 w2", name="a"), ask("w50", "", name="b")], tokenizer, *WINDOW)
     starts, ends = zeros(windows)
     starts[0, 3], ends[:, 0] = 1.0, [0.5, 0.25]
     found = reduced(windows, starts, ends, n_best=2)
@@ -274,10 +274,10 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
 
 def gold_answers(questions, tokenizer, shape):
     """Texts that come back where each window that holds the gold answer predicts it, and the others nothing."""
-    windows = make_windows(questions, tokenizer, *shape)
+    windows = make_context_windows(questions, tokenizer, *shape)
     found = []
-    for begin in range(0, len(windows.question), 64):
-        own = windows.features.select(range(begin, min(begin + 64, len(windows.question))))
+    for begin in range(0, len(windows.question_of_window), 64):
+        own = windows.features.select(range(begin, min(begin + 64, len(windows.question_of_window))))
         batch = QuestionAnsweringHead(TINY).collator()(list(own))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):

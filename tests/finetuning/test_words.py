@@ -9,7 +9,7 @@ from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
 from bert_hf.data.text.tokenization import InputTemplate
-from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.features.word_windows import WordPieces, WordWindows, make_windows, tokenize_words
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
@@ -28,7 +28,7 @@ def pieces_of(counts: list[list[int]]) -> WordPieces:
     return WordPieces(np.arange(starts[-1]), starts, sentences)
 
 
-def spans(windows: Windows) -> list[tuple[int, int]]:
+def spans(windows: WordWindows) -> list[tuple[int, int]]:
     return list(zip(windows.start.tolist(), windows.end.tolist(), strict=True))
 
 
@@ -92,7 +92,7 @@ def test_windows_of_any_sentences(counts, longest, data):
         assert context(pieces, windows, word, own) == max(context(pieces, windows, word, w) for w in rivals)
 
 
-def context(pieces: WordPieces, windows: Windows, word: int, window: int) -> int:
+def context(pieces: WordPieces, windows: WordWindows, word: int, window: int) -> int:
     """Pieces on the shorter side of a word in a window, by counting; -1: it is not in it."""
     first, last = int(windows.start[window]), int(windows.end[window])
     if not first <= word < last:

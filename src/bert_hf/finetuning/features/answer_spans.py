@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert_hf.config.files import write_durably
-from bert_hf.finetuning.features.context_windows import ContextTokens, Windows
+from bert_hf.finetuning.features.context_windows import ContextTokens, ContextWindows
 from bert_hf.finetuning.rows.questions import Question
 
 
@@ -32,7 +32,7 @@ def best_spans(
 
     Args:
         start_logits, end_logits: (B, L).
-        ranges: (B, 6) begin and end of the context in the window before, this one and the next, see `Windows`.
+        ranges: (B, 6) begin and end of the context in the window before, this one and the next, see `ContextWindows`.
 
     Returns:
         (B, K) starts and ends (positions in the window), start logits (-inf where a window has fewer spans) and end
@@ -134,7 +134,7 @@ class Prediction:
         return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
 
 
-def merge_windows(windows: Windows, best: Iterable[np.ndarray | Tensor]) -> Iterator[Prediction]:
+def merge_windows(windows: ContextWindows, best: Iterable[np.ndarray | Tensor]) -> Iterator[Prediction]:
     """Yield the prediction of each question, in order: the K best spans of all of its windows.
 
     `best` are the results of `best_spans` over all W windows, in their order.
@@ -144,12 +144,12 @@ def merge_windows(windows: Windows, best: Iterable[np.ndarray | Tensor]) -> Iter
     shift = windows.shift[:, None]
     columns = (starts + shift, ends + shift, start_logits, end_logits)  # (W, K) each; the first two in the context
 
-    limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
+    limits = np.searchsorted(windows.question_of_window, np.arange(len(windows.questions) + 1))
     for number, question in enumerate(windows.questions):
         its_windows = slice(limits[number], limits[number + 1])
         null_of_window = null_logits[its_windows]
         null = null_of_window[null_of_window.sum(axis=1).argmin()].tolist()
-        tokens = windows.contexts[windows.context[number]]
+        tokens = windows.contexts[windows.context_of_question[number]]
 
         # A span is predicted in only one window; of equal scores, the first in the context
         firsts, lasts, first_logits, last_logits = (column[its_windows].ravel() for column in columns)

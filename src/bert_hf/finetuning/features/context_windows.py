@@ -5,7 +5,7 @@ context, so that an answer at the end of one is whole in the next.
 
     max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
 
-    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, and c d, which begins before the overlap's middle …
+    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, …, and c d: as much context in both, so the first
     window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
     window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
 
@@ -38,7 +38,7 @@ class ContextTokens(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Windows:
+class ContextWindows:
     """Questions as inputs of the network: W windows over their contexts, in the order of the questions.
 
     Attributes:
@@ -46,21 +46,22 @@ class Windows:
             part in the window before, this one and the next, in positions of this one; 0 and 0: there is none),
             `labels` (first and last token of the answer; 0 and 0, which is [CLS]: not, or not wholly, here) unless no
             question has known answers.
-        question: (W,) the number of each window's question.
+        question_of_window: (W,) indices of `questions`.
         shift: (W,) the token at position p of the window is token p + shift of the context.
-        context: (questions,) the number of each question's context.
+        contexts: the distinct contexts.
+        context_of_question: (questions,) indices of `contexts`.
     """
 
     features: datasets.Dataset
     questions: Sequence[Question]
-    question: np.ndarray
+    question_of_window: np.ndarray
     shift: np.ndarray
     contexts: list[ContextTokens]
-    context: np.ndarray
+    context_of_question: np.ndarray
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
-    """Return (first, last) token of an answer at character `start`; None where it has no token.
+    """Return (first, last) token in a context of the answer `text` at character `start`; None where it has no token.
 
     White space at both ends does not count. A token of which only a part lies in the answer belongs to it.
     """
@@ -71,13 +72,13 @@ def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, i
     return (first, last) if first <= last else None
 
 
-def make_windows(
+def make_context_windows(
     questions: Sequence[Question],
     tokenizer: PreTrainedTokenizerBase,
     max_seq_length: int = 384,
     doc_stride: int = 128,
     max_query_length: int = 64,
-) -> Windows:
+) -> ContextWindows:
     """Return the windows of all questions, which share `doc_stride` tokens. Each distinct context is tokenized once.
 
     A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
@@ -89,14 +90,15 @@ def make_windows(
     texts = list(dict.fromkeys(question.context for question in questions))
     contexts = list(_tokenize(texts, tokenizer))
     number_of_text = {text: number for number, text in enumerate(texts)}
-    context = np.array([number_of_text[question.context] for question in questions], np.int32)
+    context_of_question = np.array([number_of_text[question.context] for question in questions], np.int32)
     question_tokens = _tokenize([question.question for question in questions], tokenizer)
     template = InputTemplate(tokenizer)
 
     windows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, question_tokens, strict=True)):
         ids = tokens.ids[:max_query_length].tolist()
-        for window in _windows_of(question, ids, contexts[context[number]], template, max_seq_length, doc_stride):
+        context = contexts[context_of_question[number]]
+        for window in _windows_of(question, ids, context, template, max_seq_length, doc_stride):
             windows.append({"question": number, **window})
 
     columns = {name: [window[name] for window in windows] for name in windows[0]}
@@ -107,7 +109,7 @@ def make_windows(
 
     # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
     features = datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
-    return Windows(features, questions, question_of_window, shift, contexts, context)
+    return ContextWindows(features, questions, question_of_window, shift, contexts, context_of_question)
 
 
 def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
@@ -123,7 +125,7 @@ def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[
 def _windows_of(
     question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the windows of a question, whose tokens are `ids`, as rows of `Windows.features` with their `shift`."""
+    """Yield the windows of a question (tokens `ids`) as columns of `ContextWindows.features` and their `shift`."""
     tokens = len(context.ids)
     capacity = length - len(ids) - template.special_tokens(pair=True)  # for tokens of the context
     if capacity < 1 or (tokens > capacity and stride >= capacity):
@@ -142,7 +144,9 @@ def _windows_of(
     for window, (start, end) in enumerate(bounds):
         inputs = template.join(ids, context.ids[start:end].tolist())
         shift = start - inputs.starts[1]  # position p of the window is token p + shift of the context
-        neighbours = with_none[window : window + 3]  # the window before, this one and the next
+        ranges = []
+        for limits in with_none[window : window + 3]:  # of the window before, this one and the next
+            ranges += [0, 0] if limits is None else [limits[0] - shift, limits[1] - shift]
         labels = (0, 0)
         if answer and start <= answer[0] and answer[1] < end:
             labels = (answer[0] - shift, answer[1] - shift)
@@ -152,6 +156,6 @@ def _windows_of(
             "token_type_ids": np.array(inputs.token_type_ids, np.int8),
             "length": len(inputs.input_ids),
             "labels": labels,
-            "ranges": [limit - shift for limits in neighbours for limit in limits or (shift, shift)],  # none: 0 and 0
+            "ranges": ranges,
             "shift": shift,
         }

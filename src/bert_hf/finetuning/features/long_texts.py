@@ -2,7 +2,7 @@
 
 head         [CLS] w1 w2 w3 w4 w5 w6 [SEP]                    the first tokens
 head_tail    [CLS] w1 w2 w9 w10 w11 w12 [SEP]                 the first and the last tokens
-windows      [CLS] w1 … w6 [SEP], [CLS] w5 … w10 [SEP], …     overlapping parts, several inputs per row
+windows      [CLS] w1 … w6 [SEP], [CLS] w4 … w9 [SEP], …      overlapping parts, several inputs per row
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
 # Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1: the first 128 and the last 382 of
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510
-OVERLAP = 0.25  # share of a window that is also in the next one, so that no sentence is seen only in two halves
+OVERLAP = 0.25  # least share of a window that is also in the next one: few sentences are seen only in two halves
 
 
 class EncodedTexts(NamedTuple):
@@ -37,10 +37,11 @@ def encode_texts(
     max_seq_length: int,
     long_texts: str = "head",
 ) -> EncodedTexts:
-    """Encode texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
+    """Return texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
 
-    In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"). In
-    windows the shorter text is in every input, cut to half of it; each window has the label of its row, if any.
+    In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"); of
+    "windows" each has the shorter text, cut to half a window. `labels` are one per row (a class id, a number, or (C,)
+    0 and 1), and each window has its row's; None: not known. `long_texts` is one of the three ways above.
     """
     template = InputTemplate(tokenizer)
     firsts = token_ids(rows.texts, tokenizer)
@@ -71,7 +72,7 @@ def encode_texts(
 
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Return the tokens of each text, without special tokens."""
+    """Return the token ids of each text, without special tokens; show the progress."""
     ids = []
     for begin in progress(range(0, len(texts), 1000), "tokenizing", "thousand texts"):
         batch = texts[begin : begin + 1000]
@@ -101,7 +102,7 @@ def cut_tokens(
 
 
 def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
-    """Return how many tokens of each of two texts fit into `available`: the rule of tokenizers' `longest_first`.
+    """Return how many tokens to keep of two texts with more than `available`: tokenizers' rule `longest_first`.
 
     (3, 9) in 8 → (3, 5); (6, 9) in 8 → (4, 4); (6, 9) in 9 → (4, 5), the longer one gets the odd token.
     """
@@ -120,14 +121,14 @@ def _shorten(tokens: list[int], count: int, long_texts: str) -> list[int]:
 def _windows(first: list[int], second: list[int], available: int) -> list[tuple[list[int], list[int]]]:
     """Return the first and second text of each input: a window of the longer, and the shorter cut to half an input.
 
-    Each window shares a quarter or more with the next one; all are equally long and evenly spaced:
+    Each window shares a quarter (rounded down) or more with the next one; all are equally long and evenly spaced:
 
         12 tokens in windows of 8:  0–8, 4–12
         15 tokens in windows of 8:  0–8, 3–11, 7–15
     """
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
     short_tokens = shorter[: available // 2]
-    size = available - len(short_tokens)
+    size = available - len(short_tokens)  # of a window
     step = size - int(size * OVERLAP)
     last = len(longer) - size  # where the last window begins
     count = -(-last // step) + 1  # the quotient rounded up, so that no step is longer

@@ -65,7 +65,7 @@ def tokenize_words(
 
 
 @dataclass
-class Windows:
+class WordWindows:
     """Inputs of the network before they have tokens: each is a range of the words of all sentences, see `WordPieces`.
 
     Attributes:
@@ -92,8 +92,8 @@ class Windows:
         return positions
 
 
-def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
-    """Return windows of at most `longest` pieces (special tokens not counted), which no word exceeds.
+def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> WordWindows:
+    """Return windows of at most `longest` pieces (special tokens not counted); no word has more pieces than that.
 
     With `documents`, the number of each sentence's document, windows are filled with words of the same document.
 
@@ -116,7 +116,7 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
 
     window_of_word[pieces.is_empty_word] = -1
     start, end = np.array(windows, np.int64).reshape(-1, 2).T
-    return Windows(start, end, window_of_word)
+    return WordWindows(start, end, window_of_word)
 
 
 def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +130,7 @@ def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> 
 
 
 def _cut_sentence(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Cut words `begin` to `end` into spans that share up to half of `longest` pieces. `starts`: see `WordPieces`."""
+    """Cut words `begin` to `end` into spans of ≤ `longest` pieces, up to half shared. `starts`: see `WordPieces`."""
     spans: list[tuple[int, int]] = []
     start = begin
     while True:
@@ -146,7 +146,7 @@ def _cut_sentence(starts: np.ndarray, begin: int, end: int, longest: int) -> lis
 
 
 def _fill_span(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
-    """Extend a span up to `longest` pieces by words around it, from `low` to `high`. `starts`: see `WordPieces`."""
+    """Return a span, extended to up to `longest` pieces by words from `low` to `high`. `starts`: see `WordPieces`."""
     begin, end = span
     free = longest - int(starts[end] - starts[begin])
     before = int(starts[begin] - starts[low])

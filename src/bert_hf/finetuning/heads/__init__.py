@@ -3,11 +3,14 @@
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_hf.errors import InputError, check_known
 
-# Modules by the name of the head: a command imports only the heads that it uses
+if TYPE_CHECKING:
+    from bert_hf.finetuning.heads.head import Head
+
+# Classes by the name of the head, which is also its module: a command imports only the heads that it uses
 HEADS = {
     "classification": "ClassificationHead",
     "token_classification": "TokenClassificationHead",
@@ -18,13 +21,13 @@ HEADS = {
 }
 
 
-def head_named(name: str) -> Any:
+def head_named(name: str) -> "type[Head]":
     """Return the class of the head with this name, a key of `HEADS`."""
     check_known(name, HEADS, f"unknown head {name!r}", "head")
     return getattr(importlib.import_module(f"{__name__}.{name}"), HEADS[name])
 
 
-def head_of(config: Mapping[str, Any], where: str | Path) -> Any:
+def head_of(config: Mapping[str, Any], where: str | Path) -> "type[Head]":
     """Return the class of the head of a checkpoint: by the name in its config.json, else by its `architectures`.
 
     `where` names the checkpoint in an error.

@@ -110,13 +110,13 @@ class ClassificationHead(Head):
     def read_file(self, path: str, encoding: str | None = None) -> Iterator[Row]:
         """Yield the rows of a table, or the texts of a folder or of plain text files.
 
-        If `path` is a folder, or the model was trained on one, each text file is a row; otherwise each line is. The
-        columns of the first file of a training are noted: a later file may lack the header.
+        If `path` (or an earlier one) is a folder, or the model was trained on one, each text file is a row; otherwise
+        each line is. The columns of the first file of a training are noted: a later file may lack the header.
         """
         self.whole_files = self.whole_files or Path(path).is_dir()
-        # Of more columns than text and label a file without a header may have others
-        usable = self._first_columns if len(self._first_columns) == 2 else ()
-        columns = self.columns_without_header or usable
+        columns = self.columns_without_header
+        if not columns and len(self._first_columns) == 2:  # a file may lack further columns
+            columns = self._first_columns
         for row in file_texts(path, encoding, self.whole_files, self.given.get("separator"), columns):
             if self.is_new and not self._first_columns:
                 self._first_columns = tuple(row.values)
@@ -127,7 +127,7 @@ class ClassificationHead(Head):
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> LabelledTexts:
         """Return texts and labels; the first call decides the columns, and whether a row may have several labels.
 
-        Rows without text are left out; rows to predict (labels "ignored") all stay, and `empty_rows` counts them.
+        Rows without text are left out, but kept of rows to predict (labels "ignored"): `empty_rows` counts them.
         """
         columns = self.columns_read or self._named_columns(rows[0], labels)
         separator = self.option("label_separator")
@@ -146,10 +146,7 @@ class ClassificationHead(Head):
         return texts
 
     def _named_columns(self, row: Row, labels: Labels) -> Columns:
-        """Return the columns that options name, else the training's if the row has them; None: found later, by name.
-
-        Pairs are an error for a model that was trained on single texts, and single texts for one trained on pairs.
-        """
+        """Return the columns that options name, else the training's if the row has them; None: to be found by name."""
         text, pair, label = map(self.given.get, ("text_column", "text_pair_column", "label_column"))
         if text is None and self.trained.get("text_column") in row.values:
             text, pair = self.trained["text_column"], pair or self.trained.get("text_pair_column")
@@ -158,20 +155,25 @@ class ClassificationHead(Head):
         columns = Columns(text, pair, label, labels=tuple(self.option("label_columns", ())))
 
         if pair is None and "text_pair_column" in self.trained:
-            columns = find_columns(row, columns, labels)
-            if self.trained["text_pair_column"] is None and columns.pair is not None:
-                what = f"the model was trained on single texts, not on pairs ({columns.text} and {columns.pair})"
-                raise row.header_error(what, "pass --text_column")
-            if self.trained["text_pair_column"] is not None and columns.pair is None:
-                raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
+            columns = find_columns(row, columns, labels)  # now, to know whether there is a pair
+            self._check_pairs(row, columns)
         return columns
+
+    def _check_pairs(self, row: Row, columns: Columns) -> None:
+        """Refuse pairs for a model that was trained on single texts, and single texts for one trained on pairs."""
+        trained_on_pairs = self.trained["text_pair_column"] is not None
+        if columns.pair is not None and not trained_on_pairs:
+            problem = f"the model was trained on single texts, not on pairs ({columns.text} and {columns.pair})"
+            raise row.header_error(problem, "pass --text_column")
+        if columns.pair is None and trained_on_pairs:
+            raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
         """Check the labels of all parts; a new head without class names takes them from the training rows."""
         if self.regression:
             for rows in parts.values():
                 if rows.labels is not None:
-                    rows.numbers()
+                    rows.numbers()  # an error where a label is not a number
             return
         if not self.labels:
             training_labels = parts["train"].required_labels()
@@ -228,10 +230,11 @@ class ClassificationHead(Head):
     def _set_label_scale(self, network: Any, scale: tuple[float, float] | None, keeps_weights: bool = False) -> None:
         """Set `label_scale`, and rescale the last layer so that the numbers that it predicts stay the same.
 
-        A last layer with random weights predicts nothing yet, and keeps them (`keeps_weights`).
+        A last layer with random weights predicts nothing yet, and keeps them (`keeps_weights`). A network that ends
+        otherwise, as a user's own may, is not changed, nor is `label_scale`.
         """
         last_layer = getattr(network, "classifier", None)
-        if not isinstance(last_layer, nn.Linear):  # a user's own head may end otherwise
+        if not isinstance(last_layer, nn.Linear):
             return
         old_mean, old_deviation = self.label_scale or (0.0, 1.0)
         self.label_scale = scale
@@ -304,7 +307,7 @@ class ClassificationHead(Head):
         return "MultiLabel" if self.several_labels else "Classification"
 
     def predicted_targets(self, predictions: np.ndarray) -> np.ndarray:
-        """Return in the form of `targets` what is predicted: by the threshold, or else the highest logit."""
+        """Return predictions in the form of `targets`: by `threshold`, else the highest logit (labels: 0.5)."""
         if self.regression:
             return predictions[:, 0]
         if self.several_labels:
@@ -356,7 +359,7 @@ class ClassificationHead(Head):
         return bars(scores, [added["label"]], {self.labels[1]: self.threshold} if self.threshold else None)
 
     def record(self) -> dict[str, Any]:
-        """Return the threshold, and the columns and options with which later rows are read, for config.json."""
+        """Return for config.json the threshold, how to read later rows, and measures of the training rows."""
         columns = self.columns_read or Columns()
         options: dict[str, Any] = {
             "head": self.name,

@@ -37,7 +37,7 @@ class FillMaskHead(Head):
         return labelled_rows(list(rows), Columns(self.option("text_column")), "ignored")
 
     def check(self, parts: Mapping[str, LabelledTexts]) -> None:
-        """Refuse labelled rows, since this head is neither trained nor evaluated on them."""
+        """Raise an `InputError`: this head is neither trained nor evaluated on rows."""
         remedy = "`bert-hf pretrain --do_train false` evaluates it"
         raise InputError("not fine-tuned", where="--model_name_or_path", remedy=remedy)
 
@@ -81,4 +81,4 @@ class FillMaskHead(Head):
         return ("loss",)
 
     def metric_inputs(self, rows: LabelledTexts, predictions: Any) -> dict[str, Any]:
-        return {}
+        return {}  # never used: `check` refuses the rows of an evaluation

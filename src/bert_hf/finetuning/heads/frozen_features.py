@@ -20,7 +20,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tokenization import InputTemplate
 from bert_hf.errors import InputError
-from bert_hf.finetuning.features.word_windows import Windows, WordPieces
+from bert_hf.finetuning.features.word_windows import WordPieces, WordWindows
 from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.heads.token_classification import EncodedSentences, TokenClassificationHead
 from bert_hf.finetuning.losses import IGNORE_INDEX
@@ -115,7 +115,7 @@ def make_tagger(bert: BertModel, features: str, max_seq_length: int) -> BiLstmTa
 
 @torch.no_grad()
 def word_features(
-    tagger: BiLstmTagger, tokenizer: PreTrainedTokenizerBase, pieces: WordPieces, windows: Windows
+    tagger: BiLstmTagger, tokenizer: PreTrainedTokenizerBase, pieces: WordPieces, windows: WordWindows
 ) -> Tensor:
     """Return (words, K, H) hidden states of each word's first piece; zeros for a word without pieces."""
     bert: Any = tagger.bert.eval()
@@ -124,19 +124,19 @@ def word_features(
     pad = cast(int, tokenizer.pad_token_id)
 
     words = np.flatnonzero(windows.window_of_word >= 0)  # those with pieces, each of which is read in one window
-    first_words = np.searchsorted(windows.window_of_word[words], np.arange(1, len(ids)))
-    words_of_window = np.split(words, first_words)
+    window_ends = np.searchsorted(windows.window_of_word[words], np.arange(1, len(ids)))  # indices of `words`
+    words_of_window = np.split(words, window_ends)
     positions = windows.position_of_word(pieces, template)
     features = torch.zeros(len(positions), len(tagger.layers), tagger.config.hidden_size)
 
     def fill_in(batch: list[int]) -> list[None]:
-        """Write the states of some windows' words into `features`: windows and words are in different orders."""
+        """Write the states of these windows' words into `features`: a batch has windows of similar length."""
         outputs = bert(**pad_inputs([ids[window] for window in batch], pad, bert.device), output_hidden_states=True)
         batch_words = np.concatenate([words_of_window[window] for window in batch])
-        rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
-        states = [outputs.hidden_states[layer][rows, positions[batch_words]] for layer in tagger.layers]
+        row_of_word = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
+        states = [outputs.hidden_states[layer][row_of_word, positions[batch_words]] for layer in tagger.layers]
         features[batch_words] = torch.stack(states, 1).float().cpu()
-        return [None] * len(batch)
+        return [None] * len(batch)  # `run_by_length` needs a result for each window
 
     run_by_length(list(map(len, ids)), fill_in, rows=_BATCH)
     return features
@@ -171,34 +171,31 @@ class FrozenFeaturesHead(TokenClassificationHead):
 
         A feature says where its words are: in `_states[states]`, from `first` on, `length` words.
         """
-        pieces, windows = self.windows(rows)
-        number = len(self._states)
-        self._states[number] = word_features(self.tagger, self.tokenizer, pieces, windows)
+        pieces, windows = self.pieces_and_windows(rows)
+        call = len(self._states)
+        self._states[call] = word_features(self.tagger, self.tokenizer, pieces, windows)
 
         first_words, lengths = pieces.sentences[:-1], np.diff(pieces.sentences)
-        columns: dict[str, Any] = {"states": [number] * len(rows), "first": first_words, "length": lengths}
+        columns: dict[str, Any] = {"states": [call] * len(rows), "first": first_words, "length": lengths}
         if rows.tags is not None:
             class_ids = np.where(pieces.is_empty_word, IGNORE_INDEX, self.class_ids(rows))
             columns["labels"] = np.split(class_ids, first_words[1:])
-        feature = np.repeat(np.arange(len(lengths)), lengths)  # (words,) the sentence of each word
-        position = np.arange(len(feature)) - np.repeat(first_words, lengths)  # (words,) its number in the sentence
-        features = datasets.Dataset.from_dict(columns)
-        return EncodedSentences(features, np.where(pieces.is_empty_word, -1, feature), position)
+        sentence_of_word = np.repeat(np.arange(len(lengths)), lengths)
+        position_of_word = np.arange(len(sentence_of_word)) - np.repeat(first_words, lengths)  # in its sentence
+        feature_of_word = np.where(pieces.is_empty_word, -1, sentence_of_word)
+        return EncodedSentences(datasets.Dataset.from_dict(columns), feature_of_word, position_of_word)
 
-    def collator(self) -> Any:
-        return self._collate
-
-    def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
+    def collate(self, features: list[dict]) -> dict[str, Tensor]:
         """Return a padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
-        features = [self._states[row["states"]][row["first"] : row["first"] + row["length"]] for row in rows]
-        # A sentence without words is given a word of zeros: `pack_padded_sequence` takes no empty sequence
-        features = [states if len(states) else states.new_zeros(1, *states.shape[1:]) for states in features]
-        batch = {
-            "features": pad_sequence(features, batch_first=True),
-            "lengths": torch.tensor(list(map(len, features))),
-        }
-        if "labels" in rows[0]:
-            labels = [torch.tensor(row["labels"]) for row in rows]
+        sentences: list[Tensor] = []  # (words, K, H) each
+        for feature in features:
+            states = self._states[feature["states"]].narrow(0, feature["first"], feature["length"])
+            # A sentence without words is given a word of zeros: `pack_padded_sequence` takes no empty sequence
+            sentences.append(states if len(states) else states.new_zeros(1, *states.shape[1:]))
+        lengths = torch.tensor(list(map(len, sentences)))
+        batch = {"features": pad_sequence(sentences, batch_first=True), "lengths": lengths}
+        if "labels" in features[0]:
+            labels = [torch.tensor(feature["labels"]) for feature in features]
             batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
         return batch
 

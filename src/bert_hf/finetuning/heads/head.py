@@ -108,16 +108,16 @@ class Head(ABC):
         trained_head = type(self)(None, config=config)
         if trained_head.predicts != self.predicts:
             return f"the checkpoint predicts {trained_head.predicts}, the rows have {self.predicts}"
-        names = trained_head.labels
-        if sorted(names) == sorted(self.labels):
-            self.labels = names
+        trained_labels = trained_head.labels
+        if sorted(trained_labels) == sorted(self.labels):
+            self.labels = trained_labels
             return ""
 
         # The order of LABEL_0, LABEL_1, … is known where an option names the classes, or the rows number them
         are_numbers = self.labels == tuple(map(str, range(len(self.labels))))
-        if names == unnamed_labels(len(self.labels)) and (self.given.get("class_names") or are_numbers):
+        if trained_labels == unnamed_labels(len(self.labels)) and (self.given.get("class_names") or are_numbers):
             return ""
-        return f"the checkpoint has the classes {shorten_list(names)}, the rows {shorten_list(self.labels)}"
+        return f"the checkpoint has the classes {shorten_list(trained_labels)}, the rows {shorten_list(self.labels)}"
 
     @property
     def predicts(self) -> str:
@@ -141,7 +141,7 @@ class Head(ABC):
         """Check the labels of all parts together; a new head takes its labels from the rows of `train`."""
 
     def describe_rows(self, rows: Rows) -> str:
-        """Return a line about rows: number, columns, classes."""
+        """Return a line about rows, such as their number and classes; by default the number."""
         return f"{len(rows):,} rows"
 
     # ---- features
@@ -151,13 +151,17 @@ class Head(ABC):
         """Return the features of rows (see `Features`), with `labels` if they have any."""
 
     def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
-        """Return the function that makes a padded batch of a list of features."""
-        return DataCollatorWithPadding(self.tokenizer)
+        """Return the function that makes a batch of a list of features: `collate`."""
+        return self.collate
+
+    def collate(self, features: list[dict]) -> dict[str, Tensor]:
+        """Return a padded batch of features; by default their inputs are padded, and nothing else."""
+        return DataCollatorWithPadding(self.tokenizer)(features)
 
     # ---- network and loss
 
     def attach(self, network: Any) -> None:  # noqa: B027 - optional
-        """Take the network before features are encoded, for a head that computes features with it."""
+        """Take what the head needs of the network (hidden states as features, a scale of labels), before `encode`."""
 
     def resume(self, trained_on: Mapping[str, Any]) -> None:  # noqa: B027 - optional
         """Restore what a training checkpoint's weights depend on (a scale of labels), from its `TRAINED_ON` entry."""
@@ -183,7 +187,7 @@ class Head(ABC):
     def losses(self, inputs: dict[str, Tensor], outputs: Any, label_smoothing: float = 0.0) -> Tensor:
         """Return (B,) for each feature the sum of the losses of its labels; by default the cross-entropy of classes.
 
-        `inputs` are the whole batch. Label smoothing is ignored where targets are numbers or answers.
+        `inputs` are the whole batch. Label smoothing is ignored unless a label is one of several classes.
         """
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
@@ -312,16 +316,17 @@ def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray
 
 
 def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
-    """Return the numbers that further metrics of the `evaluate` library give, by name.
+    """Return the numbers that further metrics of the `evaluate` library compute, by name.
 
-    A name that is taken gets the metric's in front. Of more than two classes the average is macro, where there is one.
+    A name that an earlier metric used becomes `METRIC_NAME`. Metrics that average over classes take the macro average
+    where there are more than two classes, or several labels per row.
     """
     results: dict[str, float] = {}
     inputs = head.metric_inputs(rows, predictions) if metrics else {}
-    averages = len(head.labels) > 2 or head.metric_config() is not None
+    needs_average = len(head.labels) > 2 or head.metric_config() is not None
     for metric in metrics:
         can_average = "average" in inspect.signature(metric._compute).parameters
-        options = {"average": "macro"} if averages and can_average else {}
+        options = {"average": "macro"} if needs_average and can_average else {}
         try:
             computed = metric.compute(**inputs, **options)
         except Exception as error:  # whatever the metric raises
@@ -341,12 +346,12 @@ def run_network(
     Returns:
         What `head.keep` kept, (F, …); and (F, 2) the sum and the number of each feature's losses, None without labels.
     """
-    rows: list[Any] = features.to_list()
+    feature_list: list[Any] = features.to_list()
     collate = head.collator()
 
     def compute_batch(indices: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
         """Return for each feature what is kept of it and, last, its losses if it has labels."""
-        batch = with_layout(network, collate([rows[index] for index in indices]))
+        batch = with_layout(network, collate([feature_list[index] for index in indices]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
             outputs = head.forward(network, batch)
@@ -370,7 +375,7 @@ def losses_and_counts(head: Head, inputs: dict[str, Tensor], outputs: Any) -> Te
 
 
 def _stack_padded(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack arrays that may differ in their first axis, the shorter ones padded with -100."""
+    """Return a stack of arrays that may differ in the size of their first axis; shorter ones are padded with -100."""
     if not arrays[0].ndim:  # numbers, which `pad_sequence` does not take
         return np.stack(arrays)
     return pad_sequence(list(map(torch.from_numpy, arrays)), batch_first=True, padding_value=-100).numpy()

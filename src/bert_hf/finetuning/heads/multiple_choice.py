@@ -46,27 +46,24 @@ class MultipleChoiceHead(Head):
     def encode(self, rows: Sequence[ChoiceRow]) -> Features:
         return Features(encode_choices(rows, self.tokenizer, self.length))
 
-    def collator(self) -> Any:
-        return self._collate
-
-    def _collate(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Return a batch: tensors (B, C, L), `choices` (B,), and `labels` (B,) where the rows have them.
+    def collate(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return a batch: tensors (B, C, L), `choices` (B,), and `labels` (B,) where known.
 
         A row with fewer choices than another is filled up with inputs of one token, which count in no loss.
         """
         pad = self.tokenizer.pad_token_id
-        counts = [len(row["input_ids"]) for row in rows]
+        counts = [len(feature["input_ids"]) for feature in features]  # of choices
         most = max(counts)
         ids, types = [], []
-        for row, count in zip(rows, counts, strict=True):
-            ids += [*row["input_ids"], *([[pad]] * (most - count))]
-            types += [*row["token_type_ids"], *([[0]] * (most - count))]
+        for feature, count in zip(features, counts, strict=True):
+            ids += [*feature["input_ids"], *([[pad]] * (most - count))]
+            types += [*feature["token_type_ids"], *([[0]] * (most - count))]
 
         padded = pad_inputs(ids, pad, torch.device("cpu"), types)  # (B · C, L)
-        batch = {name: values.unflatten(0, (len(rows), most)) for name, values in padded.items()}
+        batch = {name: values.unflatten(0, (len(features), most)) for name, values in padded.items()}
         batch["choices"] = torch.tensor(counts)
-        if "labels" in rows[0]:
-            batch["labels"] = torch.tensor([row["labels"] for row in rows])
+        if "labels" in features[0]:
+            batch["labels"] = torch.tensor([feature["labels"] for feature in features])
         return batch
 
     def config_options(self) -> dict:
@@ -136,7 +133,7 @@ def encode_choices(
         Features with the columns `input_ids` and `token_type_ids` (C lists each), `length` (of the longest choice),
         and `labels` unless no row has one.
     """
-    texts = [row.texts() for row in rows]
+    texts = [row.texts() for row in rows]  # of a row: the context, and (C,) question and choice
     contexts = token_ids([context for context, _ in texts], tokenizer)
     choices = iter(token_ids([choice for _, several in texts for choice in several], tokenizer))
     template = InputTemplate(tokenizer)

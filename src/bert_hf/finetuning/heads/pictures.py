@@ -38,7 +38,7 @@ def bars(
 
 
 def marked_text(text: str, spans: Iterable[tuple[int, int, str]], labels: Collection[str] = ()) -> str:
-    """Return the HTML of a text with marked spans, (begin, end, label); each of the `labels` has a colour."""
+    """Return the HTML of a text with marked spans, (begin, end, label) in order; each of `labels` has a colour."""
     pieces = []
     done = 0  # characters of the text that are in `pieces`
     for begin, end, label in spans:

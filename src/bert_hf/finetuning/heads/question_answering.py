@@ -10,7 +10,7 @@ from transformers import AutoModelForQuestionAnswering
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.tables import Row
 from bert_hf.finetuning.features.answer_spans import Prediction, best_spans, merge_windows
-from bert_hf.finetuning.features.context_windows import Windows, make_windows
+from bert_hf.finetuning.features.context_windows import ContextWindows, make_context_windows
 from bert_hf.finetuning.heads.head import TRAINED_ON, Head, Kept, Labels, label_options, unnamed_labels
 from bert_hf.finetuning.heads.pictures import bars, marked_text
 from bert_hf.finetuning.losses import span_cross_entropies
@@ -45,21 +45,18 @@ class QuestionAnsweringHead(Head):
         answered = sum(bool(question.answers) for question in rows)
         return f"{len(rows):,} questions, {answered:,} of them with an answer"
 
-    def encode(self, rows: list[Question]) -> Windows:
+    def encode(self, rows: list[Question]) -> ContextWindows:
         """Return windows over the contexts, each with its question."""
         doc_stride = self.option("doc_stride", self.length // 3)
         max_query_length = self.option("max_query_length", min(64, self.length // 2))
-        return make_windows(rows, self.tokenizer, self.length, doc_stride, max_query_length)
+        return make_context_windows(rows, self.tokenizer, self.length, doc_stride, max_query_length)
 
-    def collator(self) -> Any:
-        return self._collate
-
-    def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
-        """Return a padded batch of windows, with `ranges` (B, 6) and, where known, `labels` (B, 2), see `Windows`."""
-        ids, segments = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
+    def collate(self, features: list[dict]) -> dict[str, Tensor]:
+        """Return a padded batch with `ranges` (B, 6) and, where known, `labels` (B, 2), see `ContextWindows`."""
+        ids, segments = ([feature[name] for feature in features] for name in ("input_ids", "token_type_ids"))
         batch = pad_inputs(ids, self.tokenizer.pad_token_id, torch.device("cpu"), segments)
-        others = [name for name in ("labels", "ranges") if name in rows[0]]
-        return batch | {name: torch.as_tensor([row[name] for row in rows]) for name in others}
+        others = [name for name in ("labels", "ranges") if name in features[0]]
+        return batch | {name: torch.as_tensor([feature[name] for feature in features]) for name in others}
 
     def config_options(self) -> dict:
         return label_options(unnamed_labels(2))  # two outputs per token: the logits of start and end
@@ -74,7 +71,7 @@ class QuestionAnsweringHead(Head):
         n_best, longest = self.option("n_best_size", 20), self.option("max_answer_length", 30)
         return best_spans(starts, ends, inputs["ranges"], n_best, longest)
 
-    def decode(self, rows: list[Question], encoded: Windows, kept: Kept) -> list[Prediction]:
+    def decode(self, rows: list[Question], encoded: ContextWindows, kept: Kept) -> list[Prediction]:
         """Return the best spans of each question."""
         return list(merge_windows(encoded, kept))
 
@@ -84,8 +81,8 @@ class QuestionAnsweringHead(Head):
         for prediction in predictions:
             has_answer = prediction.text(self.threshold) != ""
             span = prediction.spans[0] if has_answer else prediction.null
-            score = dict(prediction.probabilities(with_null=self.threshold is not None))[span]
-            added.append({"answer": span.text, "score": score})
+            probability_of_span = dict(prediction.probabilities(with_null=self.threshold is not None))
+            added.append({"answer": span.text, "score": probability_of_span[span]})
         return added
 
     def picture(self, texts: Mapping[str, str], rows: list[Question], predictions: list[Prediction]) -> str:
@@ -106,8 +103,9 @@ class QuestionAnsweringHead(Head):
     def metric_inputs(self, rows: list[Question], predictions: list[Prediction]) -> dict[str, Any]:
         """Return predictions and references in the form of the `squad_v2` metric, answers chosen by the threshold."""
         threshold = self.threshold
-        if threshold is None and not self.is_new and not self.trained and not all(each.answers for each in rows):
-            threshold = 0.0  # as the stock examples, which do not record theirs
+        is_stock = not self.is_new and not self.trained  # fine-tuned by a stock example, which records no threshold
+        if threshold is None and is_stock and not all(question.answers for question in rows):
+            threshold = 0.0  # the default of the stock examples
         predicted = [
             {"id": each.question.id, "prediction_text": each.text(threshold), "no_answer_probability": 0.0}
             for each in predictions

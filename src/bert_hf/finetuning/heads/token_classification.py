@@ -16,7 +16,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 from bert_hf.data.text.tables import Row
 from bert_hf.data.text.tokenization import InputTemplate
-from bert_hf.finetuning.features.word_windows import Windows, WordPieces, make_windows, split_words, tokenize_words
+from bert_hf.finetuning.features.word_windows import WordPieces, WordWindows, make_windows, split_words, tokenize_words
 from bert_hf.finetuning.heads.head import Head, Kept, Labels
 from bert_hf.finetuning.heads.pictures import marked_text
 from bert_hf.finetuning.losses import IGNORE_INDEX
@@ -36,8 +36,8 @@ class EncodedSentences(NamedTuple):
     """Sentences as inputs of the network, and where the prediction of each of their words is found."""
 
     features: datasets.Dataset
-    feature: np.ndarray  # (words,) the index of the feature that predicts it; -1: the word has no pieces
-    position: np.ndarray  # (words,) the position in that feature
+    feature_of_word: np.ndarray  # (words,) the index of the feature that predicts it; -1: the word has no pieces
+    position_of_word: np.ndarray  # (words,) the position in that feature
 
 
 class TokenClassificationHead(Head):
@@ -67,7 +67,8 @@ class TokenClassificationHead(Head):
         return tagged_sentences(rows, labels != "ignored", split, word_column, label_column)
 
     def check(self, parts: Mapping[str, TaggedSentences]) -> None:
-        unify_schemes(parts)  # IOB1 to IOB2, before the class names are taken
+        """Turn IOB1 tags of all parts into IOB2, in place, then check the labels as `Head.check` does."""
+        unify_schemes(parts)
         self.labels = self.labels or label_names(parts["train"].labels())
         for rows in parts.values():
             check_labels(rows, self.labels)
@@ -77,25 +78,25 @@ class TokenClassificationHead(Head):
 
     def encode(self, rows: TaggedSentences) -> EncodedSentences:
         """Return a feature for each window of the sentences, and the feature and position of each word."""
-        pieces, windows = self.windows(rows)
+        pieces, windows = self.pieces_and_windows(rows)
         template = InputTemplate(self.tokenizer)
-        feature = windows.window_of_word
-        position = windows.position_of_word(pieces, template)
+        feature_of_word = windows.window_of_word
+        position_of_word = windows.position_of_word(pieces, template)
         piece_counts = pieces.starts[windows.end] - pieces.starts[windows.start]
         lengths = piece_counts + template.special_tokens(pair=False)
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
-            columns["labels"] = self._labels_of_windows(rows, feature, position, lengths)
-        return EncodedSentences(datasets.Dataset.from_dict(columns), feature, position)
+            columns["labels"] = self._labels_of_windows(rows, feature_of_word, position_of_word, lengths)
+        return EncodedSentences(datasets.Dataset.from_dict(columns), feature_of_word, position_of_word)
 
-    def windows(self, rows: TaggedSentences) -> tuple[WordPieces, Windows]:
+    def pieces_and_windows(self, rows: TaggedSentences) -> tuple[WordPieces, WordWindows]:
         """Return the word pieces of sentences, and the windows over them (with `document_context` over documents)."""
         longest = self.length - InputTemplate(self.tokenizer).special_tokens(pair=False)
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
 
     def _labels_of_windows(
-        self, rows: TaggedSentences, feature: np.ndarray, position: np.ndarray, lengths: np.ndarray
+        self, rows: TaggedSentences, feature_of_word: np.ndarray, position_of_word: np.ndarray, lengths: np.ndarray
     ) -> list[np.ndarray]:
         """Return (L,) the class ids of each window: only the first piece of a word has one; see `EncodedSentences`.
 
@@ -103,8 +104,9 @@ class TokenClassificationHead(Head):
         """
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
-        has_pieces = feature >= 0
-        labels[offsets[feature[has_pieces]] + position[has_pieces]] = self.class_ids(rows)[has_pieces]
+        has_pieces = feature_of_word >= 0
+        first_pieces = offsets[feature_of_word[has_pieces]] + position_of_word[has_pieces]
+        labels[first_pieces] = self.class_ids(rows)[has_pieces]
         return np.split(labels, offsets[1:]) if len(offsets) else []
 
     def class_ids(self, rows: TaggedSentences) -> np.ndarray:
@@ -112,19 +114,19 @@ class TokenClassificationHead(Head):
         id_of_label = {label: number for number, label in enumerate(self.labels)}
         return np.array([id_of_label[tag] for tag in chain(*rows.labels())], np.int64)
 
-    def collator(self) -> Any:
-        return DataCollatorForTokenClassification(self.tokenizer)
+    def collate(self, features: list[dict]) -> dict[str, Tensor]:
+        return DataCollatorForTokenClassification(self.tokenizer)(features)
 
     def keep(self, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
         return outputs["logits"].argmax(-1)  # (B, L) class ids
 
     def decode(self, rows: TaggedSentences, encoded: EncodedSentences, kept: Kept) -> list[list[str]]:
         """Return a label for each word of each sentence; "O" for a word without pieces."""
-        has_pieces = encoded.feature >= 0
+        has_pieces = encoded.feature_of_word >= 0
         labels = np.full(len(has_pieces), OUTSIDE, dtype=object)
         if has_pieces.any():  # else there are no features
             assert isinstance(kept, np.ndarray)
-            class_ids = kept[encoded.feature[has_pieces], encoded.position[has_pieces]]
+            class_ids = kept[encoded.feature_of_word[has_pieces], encoded.position_of_word[has_pieces]]
             labels[has_pieces] = np.array(self.labels, dtype=object)[class_ids]
         words = iter(labels.tolist())
         return [[next(words) for _ in sentence] for sentence in rows.words]

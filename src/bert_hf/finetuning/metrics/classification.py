@@ -63,8 +63,8 @@ def classification_metrics(
         with_rates: add the rates of class 1 of two (see `positive_rates`).
     """
     predictions, references = np.asarray(predictions), np.asarray(references)
-    classes = 1 + int(max(predictions.max(), references.max())) if logits is None else logits.shape[-1]
-    averaging: Any = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
+    class_count = 1 + int(max(predictions.max(), references.max())) if logits is None else logits.shape[-1]
+    averaging: Any = {"average": "macro" if class_count > 2 else "binary", "zero_division": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # where all are of one class, the correlation is 0
         metrics = {
@@ -75,7 +75,7 @@ def classification_metrics(
 
     if combined:
         metrics["combined_score"] = (metrics["accuracy"] + metrics["f1"]) / 2
-    if classes == 2 and logits is not None:
+    if class_count == 2 and logits is not None:
         scores = logits[:, 1] - logits[:, 0]
         metrics[RANKING] = float(average_precision_score(references, scores)) if np.any(references) else 0.0
     if with_rates:
@@ -84,12 +84,12 @@ def classification_metrics(
 
 
 def positive_rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
-    """Return `false_positive_rate`, `recall` and `precision` of (N,) bools; 0 where there are no rows to count."""
+    """Return `THRESHOLD_METRICS` of (N,) bools: class 1 is predicted; it is the label. 0 without rows to count."""
 
     def share(hits: np.ndarray, rows: np.ndarray) -> float:
         return float(hits[rows].sum() / max(1, rows.sum()))
 
-    rates = share(predicted, ~positive), share(predicted, positive), share(positive, predicted)
+    rates = share(predicted, ~positive), share(predicted, positive), share(positive, predicted)  # in their order
     return dict(zip(THRESHOLD_METRICS, rates, strict=True))
 
 
@@ -102,16 +102,16 @@ def predicted_labels(logits: np.ndarray, thresholds: Sequence[float] | None = No
 def multi_label_metrics(predictions: ArrayLike, references: ArrayLike, names: Sequence[str] = ()) -> dict[str, float]:
     """Return micro F1, macro F1, the share of rows with all labels right, and F1 of each label that has a name.
 
-    Predictions and references are (N, C) of 0 and 1; `names` are the labels', for `f1_NAME`.
+    Predictions and references are (N, C) of 0 and 1; `names` are the labels', for `f1_NAME`, or none.
     """
     predictions, references = np.asarray(predictions), np.asarray(references).astype(np.int64)
-    options: Any = {"average": None, "zero_division": 0, "labels": _columns_to_score(references)}
+    options: Any = {"average": None, "zero_division": 0, "labels": _labels_to_score(references)}
     f1_of_label = f1_score(references, predictions, **options)
     return {
         "micro_f1": float(f1_score(references, predictions, **{**options, "average": "micro"})),
         "macro_f1": float(np.mean(f1_of_label)),
         "accuracy": float((predictions == references).all(1).mean()),
-        **{f"f1_{name}": float(value) for name, value in zip(names, np.atleast_1d(f1_of_label), strict=False)},
+        **{f"f1_{name}": float(f1) for name, f1 in zip(names, np.atleast_1d(f1_of_label), strict=False)},
     }
 
 
@@ -135,13 +135,13 @@ def _correlation(coefficient: Callable, references: np.ndarray, predictions: np.
 
 
 def label_report(references: Any, predictions: Any, names: Sequence[str] | None = None) -> str:
-    """Return a table with precision, recall and F1 of each label; class ids need the `names` of their classes."""
-    options: Any = {"target_names": names, "zero_division": 0, "digits": 4, "labels": _columns_to_score(references)}
+    """Return a table with precision, recall and F1 of each label: (N,) names, or (N, C) of 0 and 1 with `names`."""
+    options: Any = {"target_names": names, "zero_division": 0, "digits": 4, "labels": _labels_to_score(references)}
     return str(classification_report(references, predictions, **options))
 
 
-def _columns_to_score(references: Any) -> list[int] | None:
-    """Return [1] for (N, 1), which scikit-learn takes for the classes 0 and 1; else None: all classes or labels."""
+def _labels_to_score(references: Any) -> list[int] | None:
+    """Return scikit-learn's `labels`: [1] for (N, 1), which it takes for ids of classes 0 and 1; else None: all."""
     return [1] if np.ndim(references) == 2 and np.shape(references)[1] == 1 else None
 
 

@@ -110,7 +110,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def _with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (the tag before it, tag) of each word."""
+    """Yield (the tag before it, tag) of each word of a sentence; `O` before the first."""
     return zip([OUTSIDE, *tags], tags, strict=False)
 
 
@@ -130,7 +130,7 @@ class Counts(NamedTuple):
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Count the entities of tagged sentences by type; one is correct if its first word, last word and type are."""
+    """Return the counts by type, sorted; an entity is correct if its first word, last word and type are."""
     in_data, guessed, correct = Counter(), Counter(), Counter()  # numbers of entities by type
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         gold_entities, predicted_entities = set(entities(gold_tags)), set(entities(predicted_tags))
@@ -142,7 +142,8 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 def total_counts(counts: dict[str, Counts]) -> Counts:
     """Return the sum over all types, from which micro-averaged metrics follow."""
-    return Counts(*map(sum, zip((0, 0, 0), *counts.values(), strict=True)))  # there may be no type
+    columns = zip((0, 0, 0), *counts.values(), strict=True)  # zeros first, as there may be no type
+    return Counts(*map(sum, columns))
 
 
 def tagging_metrics(
@@ -165,7 +166,7 @@ def tagging_metrics(
 
 
 def tagging_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
-    """Return a table with a row per type of entities and one for all."""
+    """Return a table of counts, precision, recall and F1, with a row per type of entities and one for all."""
     counts = count_entities(gold, predicted)
     rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
     for kind, count in [*counts.items(), ("all (micro)", total_counts(counts))]:

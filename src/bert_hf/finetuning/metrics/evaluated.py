@@ -24,6 +24,7 @@ from bert_hf.finetuning.metrics.entities import tagging_metrics
 from bert_hf.finetuning.metrics.squad import official_metrics
 
 _INPUTS = ("predictions", "references")
+_STRING = Value("string")
 
 
 class _Metric(evaluate.Metric):
@@ -76,7 +77,7 @@ class TokenClassification(_Metric):
     """Accuracy of labels and, if they are `of_entities`, precision, recall and F1, as conlleval computes them."""
 
     source = "Tjong Kim Sang and Buchholz 2000, Introduction to the CoNLL-2000 Shared Task: Chunking"
-    inputs = dict.fromkeys(_INPUTS, Several(Value("string")))
+    inputs = dict.fromkeys(_INPUTS, Several(_STRING))
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         return tagging_metrics(references, predictions, **options)
@@ -87,15 +88,8 @@ class QuestionAnswering(_Metric):
 
     source = "Rajpurkar et al. 2018, Know What You Don't Know: Unanswerable Questions for SQuAD"
     inputs: ClassVar[Mapping[str, Any]] = {
-        "predictions": {
-            "id": Value("string"),
-            "prediction_text": Value("string"),
-            "no_answer_probability": Value("float64"),
-        },
-        "references": {
-            "id": Value("string"),
-            "answers": Several({"text": Value("string"), "answer_start": Value("int32")}),
-        },
+        "predictions": {"id": _STRING, "prediction_text": _STRING, "no_answer_probability": Value("float64")},
+        "references": {"id": _STRING, "answers": Several({"text": _STRING, "answer_start": Value("int32")})},
     }
 
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
@@ -114,7 +108,7 @@ class MultipleChoice(_Metric):
 
 
 def load_metrics(names: Sequence[str | evaluate.Metric], config: str | None = None) -> list[evaluate.Metric]:
-    """Load metrics of the `evaluate` library, which runs their code on this machine.
+    """Return metrics of the `evaluate` library, whose code runs on this machine; an `InputError` names what fails.
 
     Args:
         names: of local folders or scripts, or ids of the Hub; a metric in place of a name is returned as it is.

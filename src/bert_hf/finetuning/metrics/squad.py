@@ -89,9 +89,10 @@ def official_metrics(
             metrics |= {prefix + metric: value for metric, value in _means(scores, questions).items()}
 
     if odds is not None:
-        for number, metric in enumerate(("exact", "f1")):
-            score_of_question = {question: pair[number] for question, pair in text_scores.items()}
-            best_sum, best_at = best_threshold(score_of_question, gold, predictions, odds, answer_nothing)
+        exact_scores = {question: exact for question, (exact, _) in text_scores.items()}
+        f1_scores = {question: f1 for question, (_, f1) in text_scores.items()}
+        for metric, metric_scores in (("exact", exact_scores), ("f1", f1_scores)):
+            best_sum, best_at = best_threshold(metric_scores, gold, predictions, odds, answer_nothing)
             metrics |= {f"best_{metric}": 100.0 * best_sum / len(gold), f"best_{metric}_thresh": best_at}
     return metrics
 
@@ -139,7 +140,7 @@ def best_threshold(
 def evaluate_files(
     gold_file: str, predictions_file: str, odds_file: str | None = None, threshold: float = 1.0
 ) -> dict[str, float]:
-    """Return the metrics of a prediction file; warn on stderr of questions without a prediction, which count 0."""
+    """Return `official_metrics` of two or three files; warn on stderr of missing predictions, which count 0."""
     gold: dict[str, list[str]] = {}
     for row in question_rows(gold_file):
         question = str(row.values.get("id"))
