@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(**task_args.tokenizer())
+    tokenizer = load_tokenizer(**task_args.tokenizer_options())
 
     # 2. Dataset: sentences of labelled words
     task = TokenClassificationTask(task_args, tokenizer)

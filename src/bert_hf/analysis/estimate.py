@@ -128,7 +128,7 @@ def plan_run(
         source = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocab_size=vocabulary, **model_args.dropouts())
-    check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
+    check_positions(example_args.longest_seq_length, config.max_position_embeddings, "--max_seq_length")
 
     # Steps at each length: with one example per step, the `end` of a phase counts steps
     phases = phases_of_run(example_args.lengths(), args.max_steps, global_batch=1)
