@@ -13,7 +13,7 @@ from transformers import BertConfig
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.checkpoint_arguments import EstimateArguments
-from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.config.precision import choose_on_cpu, cpu_bf16_feature
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
@@ -135,7 +135,7 @@ def plan_run(
     ends = [*(phase.end for phase in phases[:-1]), args.max_steps]
     lengths = [phase.max_seq_length for phase in phases]
 
-    bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
+    bf16 = choose_on_cpu(cpu_bf16_feature(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
     half = estimate_args.device != "cpu" or args.fp16 or bf16
     device = find_device(estimate_args.device, half)
     return Plan(

@@ -77,7 +77,7 @@ def parse(
     for each in filled:
         check_ranges(each)
         if hasattr(each, "from_command_line"):
-            vars(each)["from_command_line"] = frozenset(from_command_line)  # on the instance; that of the class is empty
+            vars(each)["from_command_line"] = frozenset(from_command_line)  # the class has an empty one
 
     for name in required:
         if getattr(values, name) is None:
