@@ -26,19 +26,19 @@ def metric_prefix(cells: pd.DataFrame) -> str:
 
 
 def metric_names(cells: pd.DataFrame) -> list[str]:
-    """Return the metrics that every cell has, without their prefix."""
+    """Return the names of the metrics that every cell has, without their prefix."""
     prefix = metric_prefix(cells)
     return [name.removeprefix(prefix) for name in cells.dropna(axis="columns") if name.startswith(prefix)]
 
 
 def baseline_names(cells: pd.DataFrame) -> list[str]:
-    """Return the baselines of the runs: `baseline_words` of `baseline_words_f1`, …"""
+    """Return the names of the baselines in the cells: `baseline_words` of `baseline_words_f1`, …"""
     pattern = re.compile(f"({_BASELINE}[a-z]+)_({'|'.join(metric_names(cells))})")
     return list(dict.fromkeys(match[1] for match in map(pattern.fullmatch, cells) if match))
 
 
 def main_metrics(cells: pd.DataFrame) -> list[str]:
-    """Return the metrics that are reported by default: the first two of the task, without its loss."""
+    """Return the names of the metrics that are reported by default: the first two of the task, without its loss."""
     return [name for name in metric_names(cells) if name != "loss"][:2]
 
 
@@ -51,7 +51,7 @@ def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
 
 
 def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the columns name, train_size, fold and value of a metric: of the models, then of the baselines.
+    """Return a table of one metric with the columns name, train_size, fold and value: models, then baselines.
 
     A baseline has one value per fold. Where models read different parts of the texts, their baselines do, too:
     `baseline_words (MODEL)`.
@@ -106,15 +106,15 @@ def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference:
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
-def _markdown_table(scores: pd.DataFrame, reference: str | None) -> list[str]:
-    """Return a Markdown table of `metric_values`: means of models and baselines at each size, and the reference's."""
-    compares = reference in scores["name"].values
+def _markdown_table(metric_table: pd.DataFrame, reference: str | None) -> list[str]:
+    """Return the lines of a Markdown table of `metric_values`: means by size, and differences from the reference."""
+    compares = reference in metric_table["name"].values
     head = ["training rows", "model", "mean", "standard deviation", "runs"]
     if compares:
         head += [f"difference from {reference}", "95 % interval", "folds higher"]
     rows = [head, ["---"] * len(head)]
 
-    for size, of_size in scores.groupby("train_size", sort=False):
+    for size, of_size in metric_table.groupby("train_size", sort=False):
         for name, of_name in of_size.groupby("name", sort=False):
             values = of_name["value"]
             deviation = "–" if len(values) == 1 else f"{values.std():.4f}"

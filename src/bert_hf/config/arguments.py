@@ -78,7 +78,7 @@ class TokenizerArguments:
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
 
     def vocabulary_options(self) -> dict:
-        """Return the arguments of `train_tokenizer` that are options: its size, and how it reads text."""
+        """Return the arguments of `train_tokenizer` for a new vocabulary: its size, and how text is read."""
         lower = self.do_lower_case is not False  # None, the default: true
         return {**self.normalization_options(), "vocab_size": self.vocab_size, "do_lower_case": lower}
 
@@ -114,9 +114,8 @@ class TextArguments:
         """Return those of the named options that differ from their defaults, as flags: `["--num_proc", "4"]`."""
         flags = []
         for name in names:
-            value, default = getattr(self, name), getattr(type(self), name)
-            if value != default:
-                flags += [f"--{name}", str(value)]
+            if getattr(self, name) != getattr(type(self), name):  # the class attribute is the default
+                flags += [f"--{name}", str(getattr(self, name))]
         return flags
 
 

@@ -17,7 +17,6 @@ MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a confi
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     """Return the path of a file named by the user; an `InputError` if it is missing or not a regular file."""
     path = Path(path)
-
     try:
         mode = path.stat().st_mode  # not opened: opening a pipe would wait for a writer
     except (FileNotFoundError, NotADirectoryError):

@@ -41,9 +41,8 @@ def option(
 
 def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
     """Yield each field with what `option` declared, in its class or (if that only sets a default) in a parent."""
-    classes = [each for each in cls.__mro__ if is_dataclass(each)]  # `cls` first
     for each in fields(cls):
-        same_name = (parent.__dataclass_fields__.get(each.name) for parent in classes)
+        same_name = (parent.__dataclass_fields__.get(each.name) for parent in cls.__mro__ if is_dataclass(parent))
         declared = (field.metadata for field in same_name if field is not None and field.metadata)
         yield each, next(declared, each.metadata)
 

@@ -92,7 +92,7 @@ def parse(
 
 
 def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, ...]:
-    """Return an instance of each dataclass; an error of their own checks becomes an `InputError`."""
+    """Return an instance of each dataclass; a missing package and an error of their checks become an `InputError`."""
     try:
         return tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except ImportError as error:
@@ -142,7 +142,7 @@ def with_flags(words: list[str], first: str, others: str) -> list[str]:
 
 
 def _command_line_words(argv: list[str] | None) -> list[str]:
-    """Return the words of a command line (None: of this process) with `~` expanded; an empty value is an error."""
+    """Return the words of a command line (None: of this process), `~` expanded; an `InputError` for an empty value."""
     words = [expand_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     for previous, word in zip(["", *words], words, strict=False):
         if not word or re.fullmatch(r"--[\w-]+=", word):  # such as "$FILE" of a shell that has no such variable
@@ -162,7 +162,7 @@ def expand_home(word: str) -> str:
 def _read_values(
     parser: _Parser, words: list[str], default_config: str | None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """Return the values of all options, and by name only those that the command line gives."""
+    """Return the values of all options, and a dict of those that the command line gives."""
     values, unknown = parser.parse_known_args(words)
     parser.reject_unknown(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -240,7 +240,7 @@ def _check_effects(parser: _Parser, values: argparse.Namespace, declared: Mappin
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """
 
-    def is_set(condition: str) -> bool:  # NAME: it differs from its default; or NAME=VALUE
+    def is_set(condition: str) -> bool:  # NAME: the option differs from its default; NAME=VALUE: it has this value
         name, _, value = condition.partition("=")
         current = getattr(values, name, None)
         if value:

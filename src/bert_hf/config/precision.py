@@ -60,7 +60,6 @@ def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> Precis
         return choose_on_gpu()
     if args.device.type != "cpu":
         return PrecisionChoice(False, f"bf16 is not measured on {args.device.type}")
-
     return choose_on_cpu(cpu_bf16_feature(), hidden_size)
 
 

@@ -202,8 +202,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
     """Arguments of a fine-tuning run; some defaults depend on the model's width or the number of features."""
 
     def __post_init__(self):
-        # Before the stock class and `resolve_by_width` fill these fields in
-        self.best_metric_is_given = self.metric_for_best_model is not None
+        self.best_metric_is_given = self.metric_for_best_model is not None  # all three before they are filled in
         self.direction_is_given = self.greater_is_better is not None
         self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()
