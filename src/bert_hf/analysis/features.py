@@ -49,7 +49,7 @@ def read_texts_or_pairs(feature_args: FeatureArguments) -> Iterator[TextOrPair]:
 
 @dataclass
 class FeatureExtractor:
-    """Hidden states of a stock network in fp32."""
+    """Computes the hidden states of texts with a stock network, in fp32."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

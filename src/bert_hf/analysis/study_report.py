@@ -94,15 +94,15 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
 def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference: str | None) -> list[str]:
     """Write `study.md` and `learning_curve.png`; return the lines to print: the tables, and where the files are."""
     part = "Test" if metric_prefix(cells) == "test_" else "Validation"
-    scores = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
+    values_by_title = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
     tables: list[str] = []
-    for title, values in scores.items():
+    for title, values in values_by_title.items():
         tables += [f"## {title}", "", *_markdown_table(values, reference), ""]
     note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
-    picture = f"![{', '.join(scores)} by number of training rows, beside the baselines]({PICTURE})"
+    picture = f"![{', '.join(values_by_title)} by number of training rows, beside the baselines]({PICTURE})"
     text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note, "", picture])
     write_durably(root / PAGE, text + "\n")
-    draw_learning_curves(scores, root / PICTURE)
+    draw_learning_curves(values_by_title, root / PICTURE)
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
@@ -133,11 +133,11 @@ def _size_label(size: Any) -> str:
     return size if size == "all" else f"{size:,}"
 
 
-def draw_learning_curves(scores: dict[str, pd.DataFrame], path: Path) -> None:
+def draw_learning_curves(values_by_title: dict[str, pd.DataFrame], path: Path) -> None:
     """Write a picture with a panel per metric: mean ± standard deviation by training rows, baselines dashed."""
-    figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
-    panels = figure.subplots(1, len(scores), squeeze=False)[0]
-    for panel, (title, values) in zip(panels, scores.items(), strict=True):
+    figure = Figure(figsize=(max(6.4, 5.2 * len(values_by_title)), 4.8), layout="constrained")
+    panels = figure.subplots(1, len(values_by_title), squeeze=False)[0]
+    for panel, (title, values) in zip(panels, values_by_title.items(), strict=True):
         sizes = list(map(_size_label, values["train_size"].unique()))
         for number, (name, of_name) in enumerate(values.groupby("name", sort=False)):
             by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
