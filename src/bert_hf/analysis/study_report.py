@@ -138,15 +138,15 @@ def draw_learning_curves(values_by_title: dict[str, pd.DataFrame], path: Path) -
     figure = Figure(figsize=(max(6.4, 5.2 * len(values_by_title)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(values_by_title), squeeze=False)[0]
     for panel, (title, values) in zip(panels, values_by_title.items(), strict=True):
-        sizes = list(map(_size_label, values["train_size"].unique()))
+        sizes = values["train_size"].unique()
         for number, (name, of_name) in enumerate(values.groupby("name", sort=False)):
-            by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
+            by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"]).reindex(sizes)
             line = "--" if str(name).startswith(_BASELINE) else "-"
             shifted = [place + 0.05 * number for place in range(len(sizes))]  # error bars do not hide each other
             errors = by_size["std"].fillna(0.0)
             panel.errorbar(shifted, by_size["mean"], yerr=errors, label=name, marker="o", capsize=4, linestyle=line)
 
-        panel.set_xticks(range(len(sizes)), sizes)
+        panel.set_xticks(range(len(sizes)), list(map(_size_label, sizes)))
         panel.set_xlabel("labelled training rows")
         panel.set_ylabel(title)
         panel.grid(alpha=0.25)
