@@ -23,7 +23,7 @@ from bert_hf import BertForPreTraining
 from bert_hf.config.hardware import device_name, keep_freed_memory
 from bert_hf.config.options import option
 from bert_hf.config.parser import parse
-from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.config.precision import choose_on_cpu, cpu_bf16_feature
 from bert_hf.errors import one_line_errors
 from bert_hf.training.optimization.optimizers import parameter_groups
 
@@ -103,13 +103,13 @@ def main(argv: list[str] | None = None) -> int:
     rates = {name: tokens / statistics.median(side.seconds) for name, side in sides.items()}
     ratios = [slow / fast for slow, fast in zip(*(side.seconds for side in sides.values()), strict=True)]
     ratio = statistics.median(ratios)
-    choice = choose_on_cpu(cpu_units(), config.hidden_size)
+    choice = choose_on_cpu(cpu_bf16_feature(), config.hidden_size)
     rule = PRECISIONS[choice.bf16]
-    print(f"{device_name(torch.device('cpu'))}, bf16 units: {cpu_units()}, torch {torch.__version__}")
+    print(f"{device_name(torch.device('cpu'))}, bf16 units: {cpu_bf16_feature()}, torch {torch.__version__}")
     print(f"{options.config_name}, hidden size {config.hidden_size}, {options.batch_size} × {options.max_seq_length}")
     print("tokens a CPU second: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()))
     print(f"bf16 is {ratio:.2f} × as fast ({min(ratios):.2f} to {max(ratios):.2f}); the rule takes {rule}")
-    metrics = {**vars(options), "hidden_size": config.hidden_size, "units": cpu_units(), "rates": rates}
+    metrics = {**vars(options), "hidden_size": config.hidden_size, "units": cpu_bf16_feature(), "rates": rates}
     print(json.dumps({**metrics, "ratio": ratio, "rule": rule, "torch": torch.__version__}))
     return 0
 

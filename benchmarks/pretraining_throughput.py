@@ -39,7 +39,7 @@ from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.config.options import option
 from bert_hf.config.parser import parse
-from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_units
+from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_bf16_feature
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.examples.samplers import Phase, RunSampler
@@ -403,7 +403,7 @@ def main(argv: list[str] | None = None) -> int:
     config = BertConfig.from_json_file(options.config_name)
     if options.bf16 is None:
         on_cpu = options.device == "cpu"
-        options.bf16 = (choose_on_cpu(cpu_units(), config.hidden_size) if on_cpu else choose_on_gpu()).bf16
+        options.bf16 = (choose_on_cpu(cpu_bf16_feature(), config.hidden_size) if on_cpu else choose_on_gpu()).bf16
     collator = DataCollatorForPreTraining(tokenizer)
     names = {"stock": STOCK, "still": STILL, "paper": PAPER, "fast": FAST}
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.

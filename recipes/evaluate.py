@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 from bert_hf.config.checkpoint_arguments import EvaluationArguments
 from bert_hf.config.files import write_durably

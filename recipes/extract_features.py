@@ -9,9 +9,9 @@ import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
-from bert_hf.analysis.features import FEATURES, open_extractor, read_texts, write_features
+from bert_hf.analysis.features import FEATURES_FILE, open_extractor, read_texts_or_pairs, write_features
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.checkpoint_arguments import FeatureArguments
 from bert_hf.config.parser import parse
@@ -24,7 +24,7 @@ REQUIRED = ("model_name_or_path", "train_file", "output_dir")
 
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
     """Read every row: an error in the last one would otherwise end the run after hours."""
-    yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
+    yield f"texts: {sum(1 for _ in read_texts_or_pairs(feature_args)):,}"
 
 
 @one_line_errors
@@ -34,15 +34,15 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     feature_args, output_args = options
     overwrite = output_args.overwrite_output_dir
-    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES,), resumable=overwrite)
+    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES_FILE,), resumable=overwrite)
 
     # 1. Checkpoint and tokenizer, through stock transformers
     extractor = open_extractor(feature_args)
 
     # 2. Texts → hidden states → one file, which replaces an earlier one when it is complete
-    read = progress(read_texts(feature_args), "features", "texts")
+    read = progress(read_texts_or_pairs(feature_args), "features", "texts")
     texts = write_features(folder, extractor, read)
-    print(f"features: {folder / FEATURES}, {texts:,} texts")
+    print(f"features: {folder / FEATURES_FILE}, {texts:,} texts")
     return 0
 
 

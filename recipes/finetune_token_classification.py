@@ -11,7 +11,7 @@ import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.run import parse_finetuning, start_finetuning, train_and_finish
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(**task_args.tokenizer())
+    tokenizer = load_tokenizer(**task_args.tokenizer_options())
 
     # 2. Dataset: sentences of labelled words
     task = TokenClassificationTask(task_args, tokenizer)

@@ -14,7 +14,7 @@ import time
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 from bert_hf.config.arguments import (
     ExampleArguments,

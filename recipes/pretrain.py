@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out

@@ -11,7 +11,7 @@ import sys
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.finetuning_arguments import SplitArguments

@@ -10,7 +10,7 @@ import time
 
 from bert_hf.config.short_help import answer_at_once
 
-answer_at_once(__name__)  # --help or a mistyped option: before the imports below, which take seconds
+answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
 import numpy as np
 from transformers import AutoTokenizer
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(texts, **tokenizer_args.training())
+    tokenizer = train_tokenizer(texts, **tokenizer_args.vocabulary_options())
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample

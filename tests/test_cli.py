@@ -10,7 +10,7 @@ import pytest
 
 from bert_hf import cli
 from bert_hf.config.commands import COMMANDS
-from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_config, find_machine
+from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_accelerate_config, find_config
 from bert_hf.errors import InputError
 from bert_hf.training.command import command_line, next_command
 
@@ -44,7 +44,7 @@ def test_configurations_are_found_from_any_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_config("bert-mini-cpu", "pretrain", "finetune") == ROOT / "configs/pretrain/bert-mini-cpu.yaml"
     assert find_config("configs/model/tiny.json", "model") == ROOT / "configs/model/tiny.json"
-    assert find_machine("zero2").name in ("zero2.yaml", "cpu_zero2.yaml")
+    assert find_accelerate_config("zero2").name in ("zero2.yaml", "cpu_zero2.yaml")
     with pytest.raises(InputError, match="did you mean 'bert-mini-cpu'"):
         find_config("bert-mini-cup", "pretrain")
 

@@ -23,7 +23,7 @@ from typing import get_args
 
 from bert_hf.config.arguments import LaunchArguments
 from bert_hf.config.commands import COMMANDS
-from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_machine, recipe_main
+from bert_hf.config.package_files import COMMAND_VARIABLE, RECIPES, find_accelerate_config, recipe_main
 from bert_hf.config.short_help import answer_help, description, set_environment
 from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
@@ -73,7 +73,7 @@ def _run(name: str, words: list[str]) -> int:
         if processes is None:
             processes = _default_processes(machine)
         if machine is not None or processes > 1:
-            return launch(script, words, find_machine(machine or "ddp"), processes)
+            return launch(script, words, find_accelerate_config(machine or "ddp"), processes)
 
     sys.argv[0] = f"bert-hf {name}"  # in the usage of `--help all`
     return recipe_main(script.stem)(words)

@@ -25,7 +25,7 @@ def model(name: str) -> BertConfig:
 
 def plan(name: str = "base", **changes) -> Plan:
     settings = {"device": H200, "mfu": 0.3, "phases": ((128, 900_000), (512, 100_000))}
-    settings |= {"length": 128, "global_batch": 256, "micro_batch": 32}
+    settings |= {"micro_batch_length": 128, "global_batch": 256, "micro_batch": 32}
     return Plan(model(name), **{**settings, **changes})
 
 

@@ -273,9 +273,10 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     start = argv.index("--train_sizes")
     study = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
     assert study.run() == 0
-    draw_learning_curves(
-        {metric: metric_values(study.table, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png"
-    )
+    cells = study.table
+    cells.loc[cells["train_size"] == 12, "baseline_characters_f1"] = math.nan  # as with training rows of one class
+    values = {metric: metric_values(cells, metric) for metric in ("f1", "average_precision")}
+    draw_learning_curves(values, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
 

@@ -27,11 +27,11 @@ def no_launcher(monkeypatch):
 
 
 def on_a_cpu_with(monkeypatch, units):
-    monkeypatch.setattr(precision, "cpu_units", lambda: units)
+    monkeypatch.setattr(precision, "cpu_bf16_feature", lambda: units)
 
 
 @pytest.mark.parametrize(
-    ("units", "hidden_size", "bf16"),
+    ("feature", "hidden_size", "bf16"),
     [
         ("none", 128, False), ("none", 256, False), ("none", 768, False), ("none", None, False),
         ("avx512_bf16 of AMD", 128, False), ("avx512_bf16 of AMD", 255, False), ("avx512_bf16 of AMD", 256, True),
@@ -39,16 +39,16 @@ def on_a_cpu_with(monkeypatch, units):
         ("amx_bf16", 128, False), ("amx_bf16", 256, True), ("amx_bf16", 1024, True), ("amx_bf16", None, False),
     ],
 )  # fmt: skip
-def test_the_rule(units, hidden_size, bf16):
-    choice = choose_on_cpu(units, hidden_size)
+def test_the_rule(feature, hidden_size, bf16):
+    choice = choose_on_cpu(feature, hidden_size)
     assert choice.bf16 is bf16
-    assert ("no bf16 units" in choice.reason) == (units == "none")
-    assert ("fp32 is faster" in choice.reason) == (units == "avx512_bf16 of Intel")
-    assert "fp32" in choice.reason or units == "none" or f"size {hidden_size or 'unknown'}; bf16 pays" in choice.reason
+    assert ("no bf16 units" in choice.reason) == (feature == "none")
+    assert ("fp32 is faster" in choice.reason) == (feature == "avx512_bf16 of Intel")
+    assert "fp32" in choice.reason or feature == "none" or f"{hidden_size or 'unknown'}; bf16 pays" in choice.reason
 
 
 @pytest.mark.parametrize(
-    ("amx", "avx512", "name", "units"),
+    ("amx", "avx512", "name", "feature"),
     [
         (True, True, "CPU Intel(R) Xeon(R) Processor", "amx_bf16"),
         (False, True, "CPU Intel(R) Xeon(R) Processor", "avx512_bf16 of Intel"),  # a virtual machine without AMX
@@ -56,11 +56,11 @@ def test_the_rule(units, hidden_size, bf16):
         (False, False, "CPU AMD EPYC 7R13", "none"),
     ],
 )
-def test_the_units_of_a_cpu(monkeypatch, amx, avx512, name, units):
+def test_the_bf16_feature_of_a_cpu(monkeypatch, amx, avx512, name, feature):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(precision, "device_name", lambda device: name)
-    assert precision.cpu_units() == units
+    assert precision.cpu_bf16_feature() == feature
 
 
 @pytest.mark.parametrize(("hidden", "bf16"), [(128, False), (256, True)])
@@ -142,5 +142,5 @@ def test_the_benchmark_measures_a_row(tmp_path, capsys):
     torch.set_num_threads(threads)
     row = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert row["rates"].keys() == {"fp32", "bf16"}
-    assert row["units"] == precision.cpu_units()
+    assert row["units"] == precision.cpu_bf16_feature()
     assert row["rule"] == "fp32"  # a hidden size of 32, whatever the units

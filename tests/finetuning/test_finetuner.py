@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, TrainingA
 
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_features, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.trainer import FineTuner, load_task_model, resolve_defaults
@@ -159,7 +159,7 @@ def test_rate_and_epochs_by_width(tmp_path, width, rate, epochs):
 def test_epochs_that_are_given_are_kept_unless_least_steps_are_given_too(tmp_path, given, min_steps, epochs):
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=given)
     resolve_by_width(args, 768)
-    resolve_by_rows(args, rows=100, min_steps=min_steps)  # 4 steps an epoch
+    resolve_by_features(args, features=100, min_steps=min_steps)  # 4 steps an epoch
     assert args.num_train_epochs == epochs
 
 

@@ -26,7 +26,7 @@ def pretrain(place, *words):
 
 
 def bf16_units(monkeypatch, units):
-    monkeypatch.setattr(precision, "cpu_units", lambda: units)
+    monkeypatch.setattr(precision, "cpu_bf16_feature", lambda: units)
     monkeypatch.setitem(precision.FASTER_FROM, "avx512_bf16 of AMD", 16)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
 

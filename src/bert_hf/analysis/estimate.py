@@ -13,7 +13,7 @@ from transformers import BertConfig
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.checkpoint_arguments import EstimateArguments
-from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.config.precision import choose_on_cpu, cpu_bf16_feature
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
@@ -30,7 +30,7 @@ class Device(NamedTuple):
     """An accelerator, or a machine that computes on its CPU."""
 
     name: str
-    peak: float  # FLOP/s of a dense 16-bit matrix product with fp32 sums (no sparsity)
+    peak: float  # FLOP/s of a dense 16-bit matrix product with fp32 sums (no sparsity); of a CPU as measured
     cpu: bool = False
 
 
@@ -55,10 +55,10 @@ LAUNCH_SECONDS = 1.0e-3  # assumed: to launch a layer's kernels, forward and bac
 REAL_TOKENS = 0.94  # their share of a sequence's length: Wikipedia at 128. Short documents at 512 have fewer
 
 
-def find_device(name: str, half: bool = False) -> Device:
-    """Return a device by its name; for `cpu` this machine, whose rate is measured, in bf16 if `half`, else fp32."""
+def find_device(name: str, bf16: bool = False) -> Device:
+    """Return a device of `DEVICES` by its name; for `cpu` this machine, whose rate is measured, in bf16 or fp32."""
     if name == "cpu":
-        rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
+        rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if bf16 else torch.float32)
         return Device("this machine's CPU", rate, cpu=True)
     check_known(name, [*DEVICES, "cpu"], f"unknown device {name!r}", "--device")
     return DEVICES[name]
@@ -78,14 +78,14 @@ class Plan:
     device: Device
     mfu: float  # share of the device's peak
     phases: tuple[tuple[int, int], ...]  # (sequence length in tokens, optimizer steps), in order
-    length: int  # sequence length that `micro_batch` is meant for; of longer sequences fewer are computed at once
+    micro_batch_length: int  # sequence length that `micro_batch` is meant for; of longer ones, as many tokens at once
     global_batch: int  # sequences of an optimizer step, over all devices
     micro_batch: int  # sequences that a device computes at once, at most
     masked: float = 0.15  # share of the real tokens that is predicted
-    half: bool = True  # 16-bit autocast; else fp32
+    autocast: bool = True  # to 16 bits; else fp32
 
     def flops(self, length: int, sequences: float) -> float:
-        """Return the training FLOPs of sequences of this length: without padding, as `train_mfu` counts them."""
+        """Return the training FLOPs of sequences of this length, their padding not counted, as in `train_mfu`."""
         tokens = length * REAL_TOKENS
         return training_flops(self.config, sequences * tokens, sequences * tokens**2, sequences * tokens * self.masked)
 
@@ -95,12 +95,12 @@ class Plan:
         return next(size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0)
 
     def seconds(self, devices: int) -> float:
-        """Return the time of the run under data parallelism: arithmetic, or launching kernels if that is slower."""
+        """Return the run's seconds under data parallelism; a step takes its arithmetic, or its launches if longer."""
         total = 0.0
         share = self.global_batch / devices  # sequences of a step on each device
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
-            at_once = self.equal_micro_batch(devices) * self.length // max(length, self.length)
+            at_once = self.equal_micro_batch(devices) * self.micro_batch_length // max(length, self.micro_batch_length)
             micro_batches = -(-share // max(1, at_once))  # rounded up
             launching = 0.0 if self.device.cpu else micro_batches * self.config.num_hidden_layers * LAUNCH_SECONDS
             total += steps * max(computing, launching)
@@ -115,7 +115,7 @@ def plan_run(
     args: PreTrainingArguments,
     estimate_args: EstimateArguments,
 ) -> Plan:
-    """Return the run that these options describe; an `InputError` if they do not give its steps."""
+    """Return the run that these options describe, `cpu` measured; an `InputError` if they do not give its steps."""
     if args.max_hours is not None:
         what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
@@ -128,26 +128,26 @@ def plan_run(
         source = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocab_size=vocabulary, **model_args.dropouts())
-    check_positions(example_args.longest, config.max_position_embeddings, "--max_seq_length")
+    check_positions(example_args.longest_seq_length, config.max_position_embeddings, "--max_seq_length")
 
     # Steps at each length: with one example per step, the `end` of a phase counts steps
     phases = phases_of_run(example_args.lengths(), args.max_steps, global_batch=1)
     ends = [*(phase.end for phase in phases[:-1]), args.max_steps]
     lengths = [phase.max_seq_length for phase in phases]
 
-    bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
-    half = estimate_args.device != "cpu" or args.fp16 or bf16
-    device = find_device(estimate_args.device, half)
+    bf16 = choose_on_cpu(cpu_bf16_feature(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
+    autocast = estimate_args.device != "cpu" or args.fp16 or bf16
+    device = find_device(estimate_args.device, autocast)
     return Plan(
         config,
         device,
         mfu=estimate_args.mfu or expected_mfu(config.hidden_size, device),
         phases=tuple(zip(lengths, np.diff([0, *ends]).tolist(), strict=True)),
-        length=example_args.max_seq_length,
+        micro_batch_length=example_args.max_seq_length,
         global_batch=estimate_args.global_batch,
         micro_batch=args.per_device_train_batch_size,
         masked=example_args.mlm_probability,
-        half=half,
+        autocast=autocast,
     )
 
 
@@ -156,7 +156,7 @@ def report_lines(plan: Plan, device_counts: list[int]) -> list[str]:
     config, device = plan.config, plan.device
     lines = [
         f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "
-        f"{parameter_count(config):,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
+        f"{parameter_count(config):,} parameters, {'16-bit autocast' if plan.autocast else 'fp32'}",
         f"step: {plan.global_batch:,} sequences on any number of devices (--global_batch), in micro-batches of "
         f"{plan.micro_batch} at most (--per_device_train_batch_size)",
         f"tokens: {REAL_TOKENS:.1%} of a row's length, {plan.masked:.1%} of them predicted",
@@ -178,8 +178,9 @@ def report_lines(plan: Plan, device_counts: list[int]) -> list[str]:
         if plan.global_batch % devices:
             table.append([f"{devices:,}", f"does not divide {plan.global_batch}", *[""] * 3])
             continue
-        seconds, micro = plan.seconds(devices), plan.equal_micro_batch(devices)
-        row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
+        seconds, micro_batch = plan.seconds(devices), plan.equal_micro_batch(devices)
+        accumulated = plan.global_batch // devices // micro_batch
+        row = [f"{devices:,}", f"{micro_batch} × {accumulated}", f"{seconds / 3600:,.2f}"]
         row += [f"{seconds / 3600 * devices:,.1f}", f"{tokens / seconds:,.0f}"]
         table.append(row)
     return [*lines, "", *format_table(table)]

@@ -27,19 +27,19 @@ from bert_hf.finetuning.predict import open_network
 from bert_hf.models.inference import run_by_length
 from bert_hf.models.loading import POOLING, check_positions, find_checkpoint, plain_file, read_safe_json
 
-FEATURES = "features.parquet"
+FEATURES_FILE = "features.parquet"
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
 
-Text = tuple[str, str | None]  # a text, or a pair
+TextOrPair = tuple[str, str | None]  # a text and None, or the two texts of a pair
 
 
-def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
+def read_texts_or_pairs(feature_args: FeatureArguments) -> Iterator[TextOrPair]:
     """Yield every line of the plain text files and every row of the tables, in order, empty ones included."""
     for path in expand_paths(feature_args.train_file or []):
         if kind_of(path) in (".txt", ""):
             for _, line in read_lines(path):
-                text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
-                yield (text, pair) if separator else (line, None)
+                first, separator, second = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
+                yield (first, second) if separator else (line, None)
         else:
             column = feature_args.text_column
             for row in read_rows(path):
@@ -49,7 +49,7 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
 
 @dataclass
 class FeatureExtractor:
-    """Hidden states of a stock network in fp32."""
+    """Computes the hidden states of texts with a stock network, in fp32."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -58,19 +58,19 @@ class FeatureExtractor:
     max_seq_length: int
     batch_size: int = 32
 
-    def encode(self, texts: Iterable[Text]) -> list[Encoding]:
-        """Return the tokens of texts, special tokens included, cut to `max_seq_length`."""
+    def encode(self, texts: Iterable[TextOrPair]) -> list[Encoding]:
+        """Return the tokens of texts, special tokens included, cut to `max_seq_length`; sets the tokenizer up so."""
         backend: Any = self.tokenizer.backend_tokenizer  # gives offsets and types without making a batch of them
         backend.enable_truncation(self.max_seq_length, strategy="longest_first")
         backend.no_padding()  # that a tokenizer.json may ask for: it would count as text
-        return backend.encode_batch([(text, pair) if pair else text for text, pair in texts])
+        return backend.encode_batch([(first, second) if second else first for first, second in texts])
 
     def states(self, texts: list[Encoding]) -> list[np.ndarray]:
         """Return (R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
 
-        def compute(numbers: list[int]) -> list[list[np.ndarray]]:
-            """Return for each of these texts its vectors in each kept layer."""
-            batch = [texts[number] for number in numbers]
+        def compute(indices: list[int]) -> list[list[np.ndarray]]:
+            """Return for each of these texts its vectors in each kept layer: (1 or its tokens, H)."""
+            batch = [texts[index] for index in indices]
             pad: Any = self.tokenizer.pad_token_id
             segments = [text.type_ids for text in batch]
             inputs = pad_inputs([text.ids for text in batch], pad, self.model.device, segments)
@@ -81,7 +81,7 @@ class FeatureExtractor:
             return [[layer[row, : len(text.ids)] for layer in pooled] for row, text in enumerate(batch)]
 
         by_text = run_by_length([len(text.ids) for text in texts], compute, rows=self.batch_size)
-        return [np.concatenate(of_layer) for of_layer in zip(*by_text, strict=True)]
+        return [np.concatenate(of_layer) for of_layer in zip(*by_text, strict=True)]  # all texts, in their order
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -103,7 +103,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def recorded_pooling(where: str) -> str:
-    """Return and log the pooling that the files of a sentence-transformers checkpoint name; `mean` without them."""
+    """Return the pooling that a sentence-transformers checkpoint records, and log it; `mean` for other checkpoints."""
     folder = find_checkpoint(where, weights=False)
     content = read_safe_json(plain_file(folder, POOLING)) if (folder / POOLING).is_file() else {}
     names = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
@@ -135,10 +135,10 @@ def open_extractor(feature_args: FeatureArguments) -> FeatureExtractor:
     return FeatureExtractor(model, tokenizer, layers, pooling, length, feature_args.per_device_eval_batch_size)
 
 
-def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Text]) -> int:
-    """Write the features of texts into a folder, by way of a temporary file; return the number of texts."""
+def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[TextOrPair]) -> int:
+    """Write `features.parquet` with the hidden states of texts, complete or not at all; return the number of texts."""
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{FEATURES}.tmp"
+    temporary = folder / f".{FEATURES_FILE}.tmp"
     at_once = 256 if extractor.pooling == "none" else 4096  # texts that are sorted by length and written together
 
     count = 0
@@ -154,22 +154,22 @@ def write_features(folder: Path, extractor: FeatureExtractor, texts: Iterable[Te
         raise InputError("contains no texts", where="--train_file", remedy="give texts, one per line or row")
     writer.close()
     flush_to_disk(temporary)
-    os.replace(temporary, folder / FEATURES)
+    os.replace(temporary, folder / FEATURES_FILE)
     return count
 
 
 def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], first_id: int) -> pa.RecordBatch:
-    """Return the columns `id` (from `first_id` on), with pooling `none` the tokens, and `layer_N` for each layer."""
+    """Return the columns `id` (from `first_id` on) and `layer_N`; per token also `tokens`, `offsets`, `segments`."""
     columns: dict[str, pa.Array] = {"id": pa.array(range(first_id, first_id + len(texts)), pa.int64())}
     by_token = extractor.pooling == "none"
-    offsets = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())  # of each text's first token
+    starts = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())  # of each text, in tokens
     if by_token:
         columns["tokens"] = pa.array([text.tokens for text in texts], pa.list_(pa.string()))
         columns["offsets"] = pa.array([text.offsets for text in texts], pa.list_(pa.list_(pa.int32(), 2)))
         segments = pa.array(np.concatenate([np.array(text.type_ids, np.int8) for text in texts]))
-        columns["segments"] = pa.ListArray.from_arrays(offsets, segments)
+        columns["segments"] = pa.ListArray.from_arrays(starts, segments)
 
     for layer, array in zip(extractor.layers, extractor.states(texts), strict=True):
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
-        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(offsets, vectors) if by_token else vectors
+        columns[f"layer_{layer}"] = pa.ListArray.from_arrays(starts, vectors) if by_token else vectors
     return pa.record_batch(columns)

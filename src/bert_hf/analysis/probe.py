@@ -65,7 +65,7 @@ class ProbedModel:
 
 def open_probed_model(probe_args: ProbeArguments) -> ProbedModel:
     """Load the checkpoint by stock `BertForPreTraining`; heads that it lacks are random, and are not measured."""
-    set_seed(0)
+    set_seed(0)  # for the heads that are drawn
     where = str(probe_args.model_name_or_path)
     tokenizer = load_tokenizer(where, do_lower_case=probe_args.do_lower_case)
     model, tokenizer, missing = open_network(where, BertForPreTraining, ("cls.", "bert.pooler."), tokenizer)
@@ -112,7 +112,7 @@ def _measure(probe_args: ProbeArguments, probed: ProbedModel, folder: Path) -> d
 def _measure_held_out_text(
     probe_args: ProbeArguments, probed: ProbedModel, folder: Path, notes: list[str]
 ) -> dict[str, Any]:
-    """Return the metrics of `mlm` and `nsp`; a note is added on a head that is missing, and on too few pairs."""
+    """Return the metrics of `mlm` and `nsp`; add to `notes` if a head is missing or the sentence pairs are too few."""
     metrics = held_out_metrics(probe_args, probed, folder)
     results = {}
     if not probed.lacks("cls.predictions"):
@@ -129,7 +129,7 @@ def _measure_held_out_text(
 
 
 def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir: Path) -> dict[str, float]:
-    """Return the metrics and baselines of the examples on which `pretrain.py` evaluates the same text by default."""
+    """Return metrics and baselines of the first examples on which `pretrain.py` evaluates this text at this length."""
     files, tokenizer = probe_args.validation_file or [], probed.tokenizer
     corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
     # Sentence pairs need a document of two sentences, and another one for the negatives
@@ -144,8 +144,8 @@ def held_out_metrics(probe_args: ProbeArguments, probed: ProbedModel, output_dir
     return trainer.evaluate() | pretraining_baselines(examples, collator, corpus)
 
 
-def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
-    """Return at most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
+def read_minimal_pairs(files: list[str], max_pairs: int) -> list[MinimalPair]:
+    """Return at most `max_pairs` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
 
     Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm.
     """
@@ -160,9 +160,9 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
             by_paradigm[str(row.values.get("UID") or Path(path).name)].append((good, bad))
 
     rng = np.random.default_rng(0)
-    chosen = []
+    chosen: list[MinimalPair] = []
     for _, pairs in sorted(by_paradigm.items()):
-        chosen += [pairs[number] for number in np.sort(rng.permutation(len(pairs))[:most])]
+        chosen += [pairs[number] for number in np.sort(rng.permutation(len(pairs))[:max_pairs])]
     return chosen
 
 
@@ -202,7 +202,7 @@ def pseudo_log_likelihoods(
     ]
 
     def compute(numbers: list[int]) -> torch.Tensor:
-        """Return (B,) the negative log-likelihoods of the tokens of these copies."""
+        """Return (B,) the negative log-likelihood of the token that each of these copies masks."""
         batch = [copies[number] for number in numbers]
         states = model.bert(**pad_inputs([copy.ids for copy in batch], pad, model.device))[0]
         positions = [copy.position for copy in batch]
@@ -218,19 +218,19 @@ def pseudo_log_likelihoods(
 def grammar_accuracy(
     pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, float]:
-    """Return the share of pairs where the grammatical sentence scores higher (a tie counts as wrong)."""
+    """Return the share of pairs where the grammatical sentence scores higher (not a tie), as `accuracy_with_error`."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in pair], tokenizer)
     grammatical, ungrammatical = scores[0::2], scores[1::2]
     return accuracy_with_error(float((grammatical - ungrammatical > _TIE).mean()), len(pairs))
 
 
 def accuracy_with_error(accuracy: float, pairs: int) -> dict[str, float]:
-    """Return an accuracy with its number of pairs and its standard error."""
+    """Return `accuracy`, its number of `pairs` and its (binomial) `standard_error`, as in `probe.json`."""
     return {"pairs": pairs, "accuracy": accuracy, "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / pairs))}
 
 
 def _report_table(results: dict) -> list[list[str]]:
-    """Return the measured parts, each beside its baseline."""
+    """Return the rows of the printed table, a heading first: each metric that was measured, beside its baseline."""
     rows = [[results["checkpoint"], "value", "compared with"]]
 
     if mlm := results.get("mlm"):

@@ -132,7 +132,7 @@ class Study:
 
         from_scratch = (model.name for model in self.models if model.from_scratch)
         reference = self.args.reference or next(from_scratch, None)
-        for line in study_report.write_report(self.root, self.table, self._metrics, reference):
+        for line in study_report.write_report(self.root, self.table, self._reported_metric_names, reference):
             logger.info(line)
         return 0
 
@@ -148,7 +148,7 @@ class Study:
         return 0
 
     def _run_cell(self, cell: Cell) -> int:
-        """Run a cell unless it is finished, and add its results to the table; return 0 or the recipe's exit code."""
+        """Run and log a cell unless it is finished, and add its results to the table; return 0 or the exit code."""
         begin = time.perf_counter()
         if cell.size is not None:
             self._write_subset(cell)
@@ -170,7 +170,7 @@ class Study:
             self._check_metrics_and_reference()
         study_report.write_table(self.root, self.results)
         if is_new:
-            names = [study_report.metric_prefix(self.table) + name for name in self._metrics]
+            names = [study_report.metric_prefix(self.table) + name for name in self._reported_metric_names]
             metrics = ", ".join(f"{name} {self.results[-1][name]:.4f}" for name in names)
             seconds = time.perf_counter() - begin
             logger.info(f"{len(self.results)} of {len(self.cells)}: {cell}: {metrics} ({seconds:.0f} s)")
@@ -182,12 +182,12 @@ class Study:
         return pd.DataFrame(self.results)
 
     @property
-    def _metrics(self) -> list[str]:
-        """Return the names of the metrics that are reported."""
+    def _reported_metric_names(self) -> list[str]:
+        """Return the names in `--metrics`, or the main ones of the results, without their prefix."""
         return self.args.metrics or study_report.main_metrics(self.table)
 
     def _record_or_compare(self, cell: Cell) -> None:
-        """Record the command and data checksums of a new cell; an `InputError` if those of an old one differ."""
+        """Write command and checksums of a new cell to `cell.json`; an `InputError` if those of an old one differ."""
         path = self.folder(cell) / CELL
         record = {"argv": self.argv(cell), "files": [file_checksum(file) for file in self.files(cell).values()]}
         before = read_json_object(path)
@@ -207,10 +207,9 @@ class Study:
         """Raise an `InputError` if the first finished cell lacks a name in `--metrics` or `--reference`."""
         for name in self.args.metrics or ():
             check_known(name, study_report.metric_names(self.table), f"unknown metric {name!r}", "--metrics")
-        if self.args.reference is not None:
+        if (reference := self.args.reference) is not None:
             names = [*(model.name for model in self.models), *study_report.baseline_names(self.table)]
-            what = f"unknown model or baseline {self.args.reference!r}"
-            check_known(self.args.reference, names, what, "--reference")
+            check_known(reference, names, f"unknown model or baseline {reference!r}", "--reference")
 
     def folder(self, cell: Cell) -> Path:
         return self.root / "cells" / str(cell)
@@ -228,7 +227,7 @@ class Study:
 
     @functools.cached_property
     def _class_name_options(self) -> list[str]:
-        """Return `--class_names A B` by the first fold: in a subset another class may be rare, so positive."""
+        """Return `--class_names A B` of the first fold (in a subset the rarer, positive class may differ), or []."""
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
@@ -263,7 +262,7 @@ class Study:
 
 
 def _remove_weights(run: Path) -> None:
-    """Remove checkpoints and model (one file, or shards and their index) of a cell's run: a study keeps no weights."""
+    """Remove a cell's checkpoints and its model (one file, or shards and their index): a study keeps no weights."""
     for checkpoint in run.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     for path in run.glob("*.safetensors*"):
@@ -314,7 +313,7 @@ def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | 
 
 
 def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
-    """Return the numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data."""
+    """Return the numbers of the folds in `--folds_dir`; (0,) where the recipe's own options name the data."""
     folder = study_args.folds_dir  # needed for numbers of training rows, which are drawn from a fold's file
     if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)
@@ -333,7 +332,7 @@ def json_lines(path: Path) -> list[str]:
 
 
 def classes_of(lines: Iterable[str]) -> np.ndarray:
-    """Return (N,) the class of each JSON row; all 0 where the labels are not classes (lists, fractions, none)."""
+    """Return (N,) the class number of each JSON row; all 0 where a label is no class (a list, a fraction, none)."""
     labels = [json.loads(line).get("label") for line in lines]
     if any(not isinstance(label, str | int) for label in labels):
         return np.zeros(len(labels), dtype=np.int64)

@@ -26,19 +26,19 @@ def metric_prefix(cells: pd.DataFrame) -> str:
 
 
 def metric_names(cells: pd.DataFrame) -> list[str]:
-    """Return the metrics that every cell has, without their prefix."""
+    """Return the names of the metrics that every cell has, without their prefix."""
     prefix = metric_prefix(cells)
     return [name.removeprefix(prefix) for name in cells.dropna(axis="columns") if name.startswith(prefix)]
 
 
 def baseline_names(cells: pd.DataFrame) -> list[str]:
-    """Return the baselines of the runs: `baseline_words` of `baseline_words_f1`, …"""
+    """Return the names of the baselines in the cells: `baseline_words` of `baseline_words_f1`, …"""
     pattern = re.compile(f"({_BASELINE}[a-z]+)_({'|'.join(metric_names(cells))})")
     return list(dict.fromkeys(match[1] for match in map(pattern.fullmatch, cells) if match))
 
 
 def main_metrics(cells: pd.DataFrame) -> list[str]:
-    """Return the metrics that are reported by default: the first two of the task, without its loss."""
+    """Return the names of the metrics that are reported by default: the first two of the task, without its loss."""
     return [name for name in metric_names(cells) if name != "loss"][:2]
 
 
@@ -51,7 +51,7 @@ def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
 
 
 def metric_values(cells: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the columns name, train_size, fold and value of a metric: of the models, then of the baselines.
+    """Return a table of one metric with the columns name, train_size, fold and value: models, then baselines.
 
     A baseline has one value per fold. Where models read different parts of the texts, their baselines do, too:
     `baseline_words (MODEL)`.
@@ -94,27 +94,27 @@ def paired_difference(values: pd.DataFrame, reference: pd.DataFrame) -> tuple[fl
 def write_report(root: Path, cells: pd.DataFrame, metrics: list[str], reference: str | None) -> list[str]:
     """Write `study.md` and `learning_curve.png`; return the lines to print: the tables, and where the files are."""
     part = "Test" if metric_prefix(cells) == "test_" else "Validation"
-    scores = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
+    values_by_title = {f"{part} {metric}": metric_values(cells, metric) for metric in metrics}
     tables: list[str] = []
-    for title, values in scores.items():
+    for title, values in values_by_title.items():
         tables += [f"## {title}", "", *_markdown_table(values, reference), ""]
     note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
-    picture = f"![{', '.join(scores)} by number of training rows, beside the baselines]({PICTURE})"
+    picture = f"![{', '.join(values_by_title)} by number of training rows, beside the baselines]({PICTURE})"
     text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note, "", picture])
     write_durably(root / PAGE, text + "\n")
-    draw_learning_curves(scores, root / PICTURE)
+    draw_learning_curves(values_by_title, root / PICTURE)
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
-def _markdown_table(scores: pd.DataFrame, reference: str | None) -> list[str]:
-    """Return a Markdown table of `metric_values`: means of models and baselines at each size, and the reference's."""
-    compares = reference in scores["name"].values
+def _markdown_table(metric_table: pd.DataFrame, reference: str | None) -> list[str]:
+    """Return the lines of a Markdown table of `metric_values`: means by size, and differences from the reference."""
+    compares = reference in metric_table["name"].values
     head = ["training rows", "model", "mean", "standard deviation", "runs"]
     if compares:
         head += [f"difference from {reference}", "95 % interval", "folds higher"]
     rows = [head, ["---"] * len(head)]
 
-    for size, of_size in scores.groupby("train_size", sort=False):
+    for size, of_size in metric_table.groupby("train_size", sort=False):
         for name, of_name in of_size.groupby("name", sort=False):
             values = of_name["value"]
             deviation = "–" if len(values) == 1 else f"{values.std():.4f}"
@@ -133,20 +133,20 @@ def _size_label(size: Any) -> str:
     return size if size == "all" else f"{size:,}"
 
 
-def draw_learning_curves(scores: dict[str, pd.DataFrame], path: Path) -> None:
+def draw_learning_curves(values_by_title: dict[str, pd.DataFrame], path: Path) -> None:
     """Write a picture with a panel per metric: mean ± standard deviation by training rows, baselines dashed."""
-    figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
-    panels = figure.subplots(1, len(scores), squeeze=False)[0]
-    for panel, (title, values) in zip(panels, scores.items(), strict=True):
-        sizes = list(map(_size_label, values["train_size"].unique()))
+    figure = Figure(figsize=(max(6.4, 5.2 * len(values_by_title)), 4.8), layout="constrained")
+    panels = figure.subplots(1, len(values_by_title), squeeze=False)[0]
+    for panel, (title, values) in zip(panels, values_by_title.items(), strict=True):
+        sizes = values["train_size"].unique()
         for number, (name, of_name) in enumerate(values.groupby("name", sort=False)):
-            by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"])
+            by_size: Any = of_name.groupby("train_size", sort=False)["value"].agg(["mean", "std"]).reindex(sizes)
             line = "--" if str(name).startswith(_BASELINE) else "-"
             shifted = [place + 0.05 * number for place in range(len(sizes))]  # error bars do not hide each other
             errors = by_size["std"].fillna(0.0)
             panel.errorbar(shifted, by_size["mean"], yerr=errors, label=name, marker="o", capsize=4, linestyle=line)
 
-        panel.set_xticks(range(len(sizes)), sizes)
+        panel.set_xticks(range(len(sizes)), list(map(_size_label, sizes)))
         panel.set_xlabel("labelled training rows")
         panel.set_ylabel(title)
         panel.grid(alpha=0.25)

@@ -73,14 +73,14 @@ class TokenizerArguments:
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
 
-    def normalization(self) -> dict:
+    def normalization_options(self) -> dict:
         """Return the arguments of `load_tokenizer` that say how a bare vocabulary reads text."""
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
 
-    def training(self) -> dict:
-        """Return the arguments of `train_tokenizer`."""
+    def vocabulary_options(self) -> dict:
+        """Return the arguments of `train_tokenizer` for a new vocabulary: its size, and how text is read."""
         lower = self.do_lower_case is not False  # None, the default: true
-        return {**self.normalization(), "vocab_size": self.vocab_size, "do_lower_case": lower}
+        return {**self.normalization_options(), "vocab_size": self.vocab_size, "do_lower_case": lower}
 
 
 @dataclass
@@ -111,9 +111,12 @@ class TextArguments:
         check_language(self.language)
 
     def non_default_flags(self, *names: str) -> list[str]:
-        """Return the named options that differ from their defaults as flags: `["--num_proc", "4"]`."""
-        differing = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
-        return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
+        """Return those of the named options that differ from their defaults, as flags: `["--num_proc", "4"]`."""
+        flags = []
+        for name in names:
+            if getattr(self, name) != getattr(type(self), name):  # the class attribute is the default
+                flags += [f"--{name}", str(getattr(self, name))]
+        return flags
 
 
 @dataclass
@@ -151,14 +154,14 @@ class PrepareArguments:
         self.shard_numbers()  # an error of --shard comes before the text is read
 
     def shard_numbers(self) -> tuple[int, int]:
-        """Return (i, n) of `--shard i/n`: which of how many parts of the inputs; (0, 1) without it."""
+        """Return (i, n) of `--shard i/n`, i from 0 to n - 1: which of n parts of the inputs; (0, 1) without it."""
         if self.shard is None:
             return 0, 1
 
         match = re.fullmatch(r"(\d+)/(\d+)", self.shard)
         if not match or not int(match[1]) < int(match[2]):
-            what = f"{self.shard!r} is not i/n with i from 0 to n - 1"
-            raise InputError(what, where="--shard", remedy="give 0/4, 1/4, …")
+            problem = f"{self.shard!r} is not i/n with i from 0 to n - 1"
+            raise InputError(problem, where="--shard", remedy="give 0/4, 1/4, …")
         return int(match[1]), int(match[2])
 
 
@@ -229,10 +232,10 @@ class ExampleArguments:
         """Return (maximum tokens, share of the steps) of each phase of the run, in order; the shares sum to 1."""
         if self.long_seq_length is None:
             return [(self.max_seq_length, 1.0)]
-        fraction = self.long_seq_fraction
-        return [(self.max_seq_length, 1.0 - fraction), (self.long_seq_length, fraction)]
+        long_share = self.long_seq_fraction
+        return [(self.max_seq_length, 1.0 - long_share), (self.long_seq_length, long_share)]
 
     @property
-    def longest(self) -> int:
-        """Return the maximum tokens of the last phase, whose examples are the longest."""
+    def longest_seq_length(self) -> int:
+        """Return the maximum tokens of an example of the run: those of the last phase, which is the longest."""
         return self.lengths()[-1][0]

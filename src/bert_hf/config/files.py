@@ -15,11 +15,10 @@ MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a confi
 
 
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
-    """Check a file named by the user, and return its path; not opened, as opening a pipe would wait for a writer."""
+    """Return the path of a file named by the user; an `InputError` if it is missing or not a regular file."""
     path = Path(path)
-
     try:
-        mode = path.stat().st_mode
+        mode = path.stat().st_mode  # not opened: opening a pipe would wait for a writer
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("no such file", where=path, remedy=remedy) from None
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be entered
@@ -34,10 +33,10 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 
 def check_writable(output_dir: str) -> str:
-    """Write a temporary file in the folder, or in the part of its path that exists; return the line of `--check`."""
+    """Check by a temporary file that a folder can be written, and return the line of `--check` that says so."""
     folder = Path(output_dir).expanduser().absolute()
     try:
-        while not folder.exists():
+        while not folder.exists():  # a new folder: the one in which it will be made
             folder = folder.parent
         with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, so a killed process leaves nothing
             file.write(b"x" * 4096)  # a block, for which a full disk has no space
@@ -50,7 +49,7 @@ def check_writable(output_dir: str) -> str:
 
 
 def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
-    """Return the text of a small file named by the user, without a byte order mark."""
+    """Return the text of a UTF-8 file named by the user, at most 64 MB, without a byte order mark."""
     path = check_input_file(path, remedy)
     with open(path, "rb") as file:
         raw = file.read(MAX_INPUT_FILE_BYTES + 1)
@@ -61,7 +60,7 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
-    """Return the text of bytes; an error names their place in a file: they begin in `line`, after `column` bytes."""
+    """Decode UTF-8; an error names the bad byte's place in the file (`raw` begins in `line`, after `column` bytes)."""
     try:
         if line == 1 and column == 0 and raw[:2].count(0) == 1:  # UTF-16 without a mark, which could be read as UTF-8
             raise UnicodeDecodeError("utf-8", raw, raw.index(0), 2, "")
@@ -90,14 +89,14 @@ def join_surrogates(text: str) -> str:
 
 
 def parse_json(text: str, where: str | Path, remedy: str, *, line: int | None = None) -> Any:
-    """Return the value of a JSON text that begins in a line of a file, with `join_surrogates` of each string in it."""
+    """Parse JSON, with `join_surrogates` of its strings; an error names `line`, or without it the line in the text."""
     try:
         value = json.loads(text)
         if "\\ud" not in text.lower():  # no escapes of surrogates
             return value
         return json.loads(join_surrogates(json.dumps(value, ensure_ascii=False)))
     except json.JSONDecodeError as error:
-        line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
+        line = line or error.lineno
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None
     except (RecursionError, ValueError) as error:  # nested too deep, a number of too many digits
         reason = str(error).split(";")[0]

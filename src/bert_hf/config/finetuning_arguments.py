@@ -106,17 +106,17 @@ class TaskArguments:
         rows: Any = self.dataset_name
         if isinstance(rows, Mapping):  # in memory, by part
             return rows["train"] is rows.get("validation")
-        files = (self.train_file or [], self.validation_file or [])
-        train, validation = (list(map(os.path.realpath, paths)) for paths in files)
+        train = [os.path.realpath(path) for path in self.train_file or []]
+        validation = [os.path.realpath(path) for path in self.validation_file or []]
         return bool(train) and train == validation
 
-    def tokenizer(self) -> dict:
+    def tokenizer_options(self) -> dict:
         """Return the arguments of `load_tokenizer`."""
         model = self.model_name_or_path
         return {"name_or_path": self.tokenizer_name or model, "model": model, "do_lower_case": self.do_lower_case}
 
     def files(self) -> dict[str, list[str]]:
-        """Return the files by part (`train`, `validation`, `test`), without parts that no option names."""
+        """Return the files of each part (`train`, `validation`, `test`) for which the options name any."""
         files_of_part = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
         return {part: files for part, files in files_of_part.items() if files}
 

@@ -26,7 +26,7 @@ def shards_weights() -> bool:
 
 
 def cpu_threads() -> int:
-    """Return the threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS."""
+    """Return the number of threads for this rank: `cores_of_rank`, unless the user set OMP_NUM_THREADS."""
     threads = os.environ.get("OMP_NUM_THREADS")  # also set by launchers
     if threads is not None and threads.isdigit() and (not was_launched() or _user_set_threads()):
         return int(threads)
@@ -40,7 +40,7 @@ def cores_of_rank() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc (Linux) keep freed memory for the next step, not return it to the kernel (docs/speed.md)."""
+    """Make glibc (Linux) keep freed memory for the next step (docs/speed.md), unless the user has set malloc up."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     user_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
@@ -50,7 +50,7 @@ def keep_freed_memory() -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the model of a GPU or of the processor (Linux); elsewhere the device's type."""
+    """Return the model of a CUDA GPU; for other devices the type, on Linux with the model of the CPU: `CPU AMD …`."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
@@ -69,5 +69,5 @@ def _user_set_threads() -> bool:
     try:
         environment = Path(f"/proc/{os.getppid()}/environ").read_bytes()
     except OSError:
-        return os.environ.get("OMP_NUM_THREADS") != "1"
+        return os.environ.get("OMP_NUM_THREADS") != "1"  # cannot be told: 1 is taken as the launcher's
     return any(entry.startswith(b"OMP_NUM_THREADS=") for entry in environment.split(b"\0"))

@@ -42,13 +42,13 @@ def option(
 def declarations(cls: type) -> Iterator[tuple[Field, Mapping[str, Any]]]:
     """Yield each field with what `option` declared, in its class or (if that only sets a default) in a parent."""
     for each in fields(cls):
-        parents = (parent.__dataclass_fields__.get(each.name) for parent in cls.__mro__ if is_dataclass(parent))
-        declared = (parent.metadata for parent in parents if parent is not None and parent.metadata)
+        same_name = (parent.__dataclass_fields__.get(each.name) for parent in cls.__mro__ if is_dataclass(parent))
+        declared = (field.metadata for field in same_name if field is not None and field.metadata)
         yield each, next(declared, each.metadata)
 
 
 def check_ranges(options: Any) -> None:
-    """Raise an `InputError` if a number of these options, or one in a list, is outside its interval; NaN always is."""
+    """Raise an `InputError` if a number of these options, or one in a list, is outside its interval."""
     for each, declared in declarations(type(options)):
         value, interval = getattr(options, each.name), declared.get("range")
         if value is None or interval is None:
@@ -56,7 +56,7 @@ def check_ranges(options: Any) -> None:
 
         low, high = (float(end) for end in interval[1:-1].split(","))
         for number in value if isinstance(value, list) else [value]:
-            above = low <= number if interval[0] == "[" else low < number
-            below = number <= high if interval[-1] == "]" else number < high
-            if not (above and below):
+            above_low = low <= number if interval[0] == "[" else low < number
+            below_high = number <= high if interval[-1] == "]" else number < high
+            if not (above_low and below_high):  # so that NaN is an error, too
                 raise InputError(f"{number} is out of range", where=f"--{each.name}", remedy=f"must be in {interval}")

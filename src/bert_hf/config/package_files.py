@@ -21,7 +21,7 @@ def in_clone() -> bool:
 
 
 def recipe_main(name: str) -> Callable[[list[str]], int]:
-    """Return `main` of a recipe, loaded from its file: the recipe `evaluate` has the name of a library."""
+    """Return `main` of a recipe, imported by path: the recipe `evaluate` has the name of a library."""
     spec: Any = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
@@ -43,8 +43,8 @@ def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
     return shipped[name]
 
 
-def find_machine(name: str) -> Path:
-    """Return the accelerate file of a machine, by path or by name: `ddp` (without an accelerator `cpu_ddp`), …"""
+def find_accelerate_config(name: str) -> Path:
+    """Return the file for `accelerate launch`, by path or name; without an accelerator `cpu_NAME` if that exists."""
     path = find_config(name, "accelerate")
     if not path.is_file():
         raise InputError("no such file", where="--accelerate_config", remedy=f"{name!r} is not in configs/accelerate")

@@ -58,6 +58,7 @@ def parse(
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints
             all lines and ends the command.
+        required: names of options that must have a value.
 
     Returns:
         The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
@@ -66,7 +67,7 @@ def parse(
     own_check = any(field.name == "check" for cls in classes for field in fields(cls))
     adds_check = (check or dry_run) is not None and not own_check
     parser = _Parser((*classes, CheckArguments if adds_check else ConfigArguments))
-    values, from_command_line = _read_values(parser, _words(argv), default_config)
+    values, from_command_line = _read_values(parser, _command_line_words(argv), default_config)
 
     # Options of the command line that are set: `--bf16 false` has no effect to check
     declared = {field.name: declaration for cls in classes for field, declaration in declarations(cls)}
@@ -76,7 +77,7 @@ def parse(
     for each in filled:
         check_ranges(each)
         if hasattr(each, "from_command_line"):
-            vars(each)["from_command_line"] = frozenset(from_command_line)
+            vars(each)["from_command_line"] = frozenset(from_command_line)  # the class has an empty one
 
     for name in required:
         if getattr(values, name) is None:
@@ -91,7 +92,7 @@ def parse(
 
 
 def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, ...]:
-    """Return an instance of each dataclass; an error of their own checks becomes an `InputError`."""
+    """Return an instance of each dataclass; a missing package and an error of their checks become an `InputError`."""
     try:
         return tuple(cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init}) for cls in classes)
     except ImportError as error:
@@ -140,8 +141,8 @@ def with_flags(words: list[str], first: str, others: str) -> list[str]:
     return flags + words[len(values) :]
 
 
-def _words(argv: list[str] | None) -> list[str]:
-    """Return the words of a command line (None: of this process) with `~` expanded; an empty value is an error."""
+def _command_line_words(argv: list[str] | None) -> list[str]:
+    """Return the words of a command line (None: of this process), `~` expanded; an `InputError` for an empty value."""
     words = [expand_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     for previous, word in zip(["", *words], words, strict=False):
         if not word or re.fullmatch(r"--[\w-]+=", word):  # such as "$FILE" of a shell that has no such variable
@@ -151,15 +152,17 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """Expand `~` in `--name=~/path`, which shells do not expand."""
-    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
+    """Expand a leading `~` of a word, or of the value in `--name=~/path`, which shells do not expand."""
+    if not word.startswith("--"):
+        return os.path.expanduser(word)
+    flag, equals, value = word.partition("=")
+    return flag + equals + os.path.expanduser(value)
 
 
 def _read_values(
     parser: _Parser, words: list[str], default_config: str | None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """Return the values of all options, and by name only those that the command line gives."""
+    """Return the values of all options, and a dict of those that the command line gives."""
     values, unknown = parser.parse_known_args(words)
     parser.reject_unknown(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -168,7 +171,7 @@ def _read_values(
     config = values.config or (None if words else default_config)
     if config is not None:
         from_file = _read_yaml(parser, find_config(config, "pretrain", "finetune"), from_command_line)
-        values = parser.parse_args(words, from_file)
+        values = parser.parse_args(words, from_file)  # the file's values in place of the defaults
     return values, from_command_line
 
 
@@ -188,7 +191,7 @@ def _read_yaml(parser: _Parser, path: Path, from_command_line: Collection[str]) 
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads YAML; 1e-5 is a number, which YAML 1.1 reads as a string."""
+    """Loads YAML; in a mapping 1e-5 is a number, by the resolver below: YAML 1.1 reads it as a string."""
 
 
 _EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+$")
@@ -216,8 +219,8 @@ def yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
     for key, value in node.value if node is not None else ():
         line = key.start_mark.line + 1
         if key.value in seen:
-            what = f"duplicate key {key.value!r}, first in line {seen[key.value]}"
-            raise InputError(what, where=path, line=line, remedy="remove one of them")
+            problem = f"duplicate key {key.value!r}, first in line {seen[key.value]}"
+            raise InputError(problem, where=path, line=line, remedy="remove one of them")
         seen[key.value] = line
         yield key.value, line, _words_of_entry(key.value, value)
 
@@ -232,24 +235,24 @@ def _words_of_entry(name: str, node: yaml.Node) -> list[str]:
 
 
 def _check_effects(parser: _Parser, values: argparse.Namespace, declared: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that each of these options (name → declaration) has an effect, by its `not_with` and `only_with`.
+    """Raise an `InputError` for an option (name → declaration) without effect by its `not_with` and `only_with`.
 
     (A YAML file serves many runs: options of it that have no effect are ignored.)
     """
 
-    def is_set(condition: str) -> bool:  # NAME: it differs from its default; or NAME=VALUE
+    def is_set(condition: str) -> bool:  # NAME: the option differs from its default; NAME=VALUE: it has this value
         name, _, value = condition.partition("=")
         current = getattr(values, name, None)
         if value:
-            return str(getattr(current, "value", current)) == value
+            return str(getattr(current, "value", current)) == value  # options of transformers may be enums
         return current not in (None, False, parser.get_default(name))
 
     for name, declaration in declared.items():
         for other in filter(is_set, declaration.get("not_with", ())):
-            what = f"no effect with --{other.replace('=', ' ')}"
-            raise InputError(what, where=f"--{name}", remedy="use one or the other")
+            problem = f"no effect with --{other.replace('=', ' ')}"
+            raise InputError(problem, where=f"--{name}", remedy="use one or the other")
 
         needed = declaration.get("only_with", ())
         if needed and not any(map(is_set, needed)):
-            what = f"no effect without --{needed[0].replace('=', ' ')}"
-            raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")
+            problem = f"no effect without --{needed[0].replace('=', ' ')}"
+            raise InputError(problem, where=f"--{name}", remedy="leave it out, or give both")

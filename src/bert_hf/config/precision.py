@@ -20,46 +20,47 @@ from bert_hf.console import logger
 FASTER_FROM = {"none": math.inf, "avx512_bf16 of Intel": math.inf, "avx512_bf16 of AMD": 256, "amx_bf16": 256}
 
 
-class Choice(NamedTuple):
+class PrecisionChoice(NamedTuple):
     """A precision and the reason for it, in a few words."""
 
     bf16: bool  # bf16 autocast; else fp32
     reason: str
 
 
-def cpu_units() -> str:
-    """Return the feature with which this CPU multiplies bf16: a key of `FASTER_FROM`."""
+def cpu_bf16_feature() -> str:
+    """Return the feature with which this CPU multiplies bf16, or `none`: a key of `FASTER_FROM`."""
     if torch.cpu._is_amx_tile_supported():
         return "amx_bf16"
     if not torch.cpu._is_avx512_bf16_supported():
         return "none"
-    return f"avx512_bf16 of {'AMD' if 'AMD' in device_name(torch.device('cpu')) else 'Intel'}"
+    maker = "AMD" if "AMD" in device_name(torch.device("cpu")) else "Intel"
+    return f"avx512_bf16 of {maker}"
 
 
-def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
-    """Choose for a CPU by its feature (`cpu_units`); an unknown hidden size counts as small."""
-    least = FASTER_FROM[units]
-    if least == math.inf:
-        return Choice(False, "this CPU has no bf16 units" if units == "none" else f"{units}: fp32 is faster")
+def choose_on_cpu(feature: str, hidden_size: int | None) -> PrecisionChoice:
+    """Choose bf16 or fp32 by the CPU's feature (`cpu_bf16_feature`); an unknown hidden size (None) counts as small."""
+    smallest = FASTER_FROM[feature]
+    if smallest == math.inf:
+        reason = "this CPU has no bf16 units" if feature == "none" else f"{feature}: fp32 is faster"
+        return PrecisionChoice(False, reason)
 
     size = f"hidden size {'unknown' if hidden_size is None else hidden_size}"
-    return Choice((hidden_size or 0) >= least, f"{units} and {size}; bf16 pays from {least} on")
+    return PrecisionChoice((hidden_size or 0) >= smallest, f"{feature} and {size}; bf16 pays from {smallest} on")
 
 
-def choose_on_gpu() -> Choice:
-    """Choose for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
+def choose_on_gpu() -> PrecisionChoice:
+    """Choose bf16 for the current CUDA device if it multiplies in it, not by emulation; else fp32."""
     multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
-    return Choice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
+    return PrecisionChoice(multiplies, "this GPU multiplies in bf16" if multiplies else "this GPU has no bf16 units")
 
 
-def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> Choice:
-    """Choose for the device of a run."""
+def choose_on_device(args: TrainingArguments, hidden_size: int | None) -> PrecisionChoice:
+    """Choose bf16 or fp32 for the device of a run; fp32 on devices that are neither CPU nor CUDA."""
     if args.device.type == "cuda":
         return choose_on_gpu()
     if args.device.type != "cpu":
-        return Choice(False, f"bf16 is not measured on {args.device.type}")
-
-    return choose_on_cpu(cpu_units(), hidden_size)
+        return PrecisionChoice(False, f"bf16 is not measured on {args.device.type}")
+    return choose_on_cpu(cpu_bf16_feature(), hidden_size)
 
 
 def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> None:

@@ -20,7 +20,7 @@ from bert_hf.config.package_files import RECIPES
 
 
 def answer_at_once(module: str) -> None:
-    """Set import path and environment and answer `--help` where a recipe (`module`: its `__name__`) is the script."""
+    """Set import path and environment and answer `--help` if a recipe (`module`: its `__name__`) runs as a script."""
     if module != "__main__":
         return
     # Python looks beside the script last: recipes/evaluate.py has the name of a library
@@ -38,7 +38,7 @@ def set_environment() -> None:
 
 def answer_help(name: str, words: list[str]) -> None:
     """Print the help of a command and exit, as argparse does, if its command line asks for it."""
-    if {"--help", "-h"} & set(words) and "all" not in words:
+    if {"--help", "-h"} & set(words) and "all" not in words:  # argparse answers `--help all`
         print(help_page(name))
         sys.exit(0)
 
@@ -56,8 +56,8 @@ def description(name: str) -> str:
 
 def options_page(name: str) -> str:
     """Return the common options of a command, each under the first line of the docstring of its option class."""
-    format_page = functools.partial(argparse.HelpFormatter, max_help_position=37, width=119)
-    page = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS, formatter_class=format_page)
+    formatter = functools.partial(argparse.HelpFormatter, max_help_position=37, width=119)
+    page = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS, formatter_class=formatter)
     sections = {}
     for cls in help_classes(COMMANDS[name]):
         for field, declared in declarations(cls):
@@ -71,7 +71,7 @@ def options_page(name: str) -> str:
 
 
 def help_classes(command: Command) -> Iterator[type]:
-    """Yield the option classes that the help of a command describes: its own, then those of many commands."""
+    """Yield the option classes that the help of a command describes: its own, then those that commands share."""
     yield from command.options
     own_check = any(field.name == "check" for cls in command.options for field in fields(cls))
     yield ConfigArguments if own_check else CheckArguments
@@ -80,12 +80,12 @@ def help_classes(command: Command) -> Iterator[type]:
 
 
 def _declaring_class(cls: type, name: str) -> type:
-    """Return the most general class that declares an option; its docstring is the heading."""
+    """Return `cls` or its most general parent that declares the option `name`: its docstring is the heading."""
     return next(parent for parent in reversed(cls.__mro__) if name in getattr(parent, "__annotations__", ()))
 
 
 def _default_or_placeholder(field: Field, declared: Mapping[str, Any]) -> str:
-    """Return what the page shows as an option's value: its default; without one, its choices or a placeholder."""
+    """Return what the page shows as an option's value: its default; without one, its choices or a placeholder: `N`."""
     type_name = str(field.type)
     choices = "|".join(map(str, declared.get("choices", ())))
     if "bool" in type_name:  # the flag alone turns on what is off by default

@@ -61,7 +61,7 @@ def defaults_of(cls: type) -> dict[str, Any]:
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
     """Raise an `InputError` for the first field that is refused and does not have its default.
 
-    In Python, a Trainer may get stock `TrainingArguments`: a value is good that is their default or `RunArguments`'.
+    In Python, a Trainer may get stock `TrainingArguments`; both their default and that of `RunArguments` are allowed.
     """
     defaults = [defaults_of(type(args)), defaults_of(RunArguments)]
     for name, reason in refused.items():
@@ -94,7 +94,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
-        self._take_given_precision()
+        self._set_early_precision()
 
         if self.use_cpu:
             torch.set_num_threads(hardware.cpu_threads())
@@ -132,7 +132,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
             setattr(self, field, name)
 
     def _check_batches(self) -> None:
-        """Reject options that would change which examples a batch has, or which a resumed run has left."""
+        """Raise an error for options that change which examples are in a batch, or are left for a resumed run."""
         if self.train_sampling_strategy == "group_by_length":
             remedy = "leave it out; padding costs nothing here"
             raise InputError("group_by_length cannot be resumed", where="--train_sampling_strategy", remedy=remedy)
@@ -151,21 +151,21 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
         return {"do_train": train, "do_eval": evaluate, "do_predict": predict}
 
     def _resolve_strategies(self) -> None:
-        """Choose when to save and evaluate, where options leave it open; reject best weights without evaluations."""
+        """Choose when to save and evaluate, where not given; raise an error for best weights without evaluations."""
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         if self.save_strategy is None:
             strategy = "no" if self.save_steps is None else "steps"
             self.save_strategy = strategy  # pyright: ignore[reportIncompatibleVariableOverride] - None if not given
-        self.save_steps = 500 if self.save_steps is None else self.save_steps
+        self.save_steps = 500 if self.save_steps is None else self.save_steps  # the stock class needs a number
         if self.eval_strategy is None:
             strategy = "no" if self.eval_steps is None else "steps"
             self.eval_strategy = strategy  # pyright: ignore[reportIncompatibleVariableOverride] - None if not given
         if self.eval_strategy == "no" and (self.load_best_model_at_end or self.save_strategy == "best"):
             raise ValueError("the best weights need evaluations: pass --eval_strategy or --eval_steps")
 
-    def _take_given_precision(self) -> None:
-        """Set the precision given here or to the launcher; else `bf16` stays None: `resolve_precision` chooses it."""
+    def _set_early_precision(self) -> None:
+        """Set the precision by `--fp16`, the launcher or DeepSpeed's needs; else `bf16` stays None for now."""
         if self.bf16 is not None:
             return
 
@@ -182,7 +182,7 @@ class RunArguments(RunOptions, TrainingArguments):  # pyright: ignore[reportInco
 
 @dataclass
 class PreTrainingArguments(PreTrainingOptions, RunArguments):
-    """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
+    """Arguments of a pre-training run; by default the paper's optimizer and schedule (Devlin et al. 2019, A.2)."""
 
     def __post_init__(self):
         # All of this before the parent class, which reads the fields and fills in its own defaults where they are None
@@ -199,19 +199,19 @@ class PreTrainingArguments(PreTrainingOptions, RunArguments):
 
 @dataclass
 class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[reportIncompatibleVariableOverride] - None until chosen
-    """Options of a fine-tuning run; some defaults depend on the model's width or the number of rows."""
+    """Arguments of a fine-tuning run; some defaults depend on the model's width or the number of features."""
 
     def __post_init__(self):
-        self.best_metric_is_given = self.metric_for_best_model is not None  # before the stock class fills in the loss
+        self.best_metric_is_given = self.metric_for_best_model is not None  # all three before they are filled in
         self.direction_is_given = self.greater_is_better is not None
         self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:
-        """By default evaluate and save each epoch, or at the steps given, and keep the best weights if possible."""
+        """Evaluate and save each epoch by default, or at the steps given, and keep the best weights if possible."""
         self.eval_strategy_is_given = self.eval_strategy is not None
         if self.eval_steps is None and self.eval_strategy in (None, "steps"):
-            self.eval_steps = self.save_steps  # evaluated where it is saved
+            self.eval_steps = self.save_steps  # evaluate where it is saved; None if neither is given
         if self.eval_steps is None and self.eval_strategy == "steps":
             self.eval_steps = self.logging_steps  # the default of the stock class
         evaluates = "epoch" if self.eval_steps is None else "steps"
@@ -229,7 +229,7 @@ class FineTuningArguments(FineTuningOptions, RunArguments):  # pyright: ignore[r
 
 
 def resolve_by_width(args: TrainingArguments, hidden_size: int | None) -> None:
-    """Set learning rate and epochs where they are not given; a network without hidden size gets the values of base."""
+    """Set learning rate and epochs, where not given, by hidden size; a network without one gets the values of base."""
     width = math.inf if hidden_size is None else hidden_size
     rate, epochs = next((rate, epochs) for largest, rate, epochs in _BY_WIDTH if width <= largest)
     if args.learning_rate is None:
@@ -238,16 +238,16 @@ def resolve_by_width(args: TrainingArguments, hidden_size: int | None) -> None:
         args.num_train_epochs = epochs
 
 
-def resolve_by_rows(args: FineTuningArguments, rows: int, min_steps: int | None) -> None:
+def resolve_by_features(args: FineTuningArguments, features: int, min_steps: int | None) -> None:
     """Raise the epochs to reach `min_steps` optimizer steps; evaluate and save a run of many epochs only a few times.
 
-    `rows` are the model inputs of an epoch, over all ranks. `min_steps` None: `MIN_STEPS`, 0 if epochs are given.
+    `features`: number of inputs of an epoch, over all ranks. `min_steps` None: `MIN_STEPS`, 0 if epochs are given.
     """
     if min_steps is None:
         min_steps = 0 if args.epochs_are_given else MIN_STEPS
 
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    steps_per_epoch = max(1, math.ceil(rows / batch))
+    steps_per_epoch = max(1, math.ceil(features / batch))
     epochs = args.max_steps / steps_per_epoch
     if args.max_steps <= 0:
         epochs = args.num_train_epochs or 0.0  # set by `resolve_by_width`

@@ -77,7 +77,7 @@ def check_finetuning(task_class: type[Task], task_args: TaskArguments, args: Fin
 
 def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Yield lines on rows, checkpoint and head for `--check`, read as the run does at its start."""
-    tokenizer = load_tokenizer(**task_args.tokenizer())
+    tokenizer = load_tokenizer(**task_args.tokenizer_options())
     task = task_class(task_args, tokenizer)
     yield from (f"{part}: {task.head.describe_rows(rows)}" for part, rows in task.parts.items())
     config = load_task_model(task, args.seed)[0].config

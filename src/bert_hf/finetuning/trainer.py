@@ -15,7 +15,7 @@ from torch.utils.data import SequentialSampler
 from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, set_seed
 
-from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_features, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
 from bert_hf.errors import InputError, check_known
@@ -71,7 +71,7 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
     Returns a line on what decides which weights are kept.
     """
     resolve_by_width(args, hidden_size)
-    resolve_by_rows(args, len(task.encoded("train").features), task.task_args.min_steps)
+    resolve_by_features(args, len(task.encoded("train").features), task.task_args.min_steps)
     rows = len(task.parts.get("validation", ()))
     if args.load_best_model_at_end and not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]

@@ -30,7 +30,7 @@ def make_model(
     set_seed(seed)
     if checkpoint := model_args.model_name_or_path:
         model = _from_checkpoint(checkpoint, model_args)
-        if line := extend_embeddings(model, id_count(tokenizer), example_args.longest):
+        if line := extend_embeddings(model, id_count(tokenizer), example_args.longest_seq_length):
             logger.info(f"{checkpoint}: {line}")
     else:
         model = _from_config(model_args, tokenizer)

@@ -216,7 +216,7 @@ def untrained_positions_warning(
     example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> list[str]:
     """Return a line (or []) if model and tokenizer accept positions that this run does not train."""
-    longest = example_args.longest
+    longest = example_args.longest_seq_length
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:
         return []

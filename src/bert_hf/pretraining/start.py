@@ -46,11 +46,11 @@ def check_pretraining(
     config = planned_config(model_args)
     if not checkpoint or not args.do_train:  # training adds positions
         where = checkpoint or model_args.config_name
-        check_positions(example_args.longest, config.max_position_embeddings, where)
+        check_positions(example_args.longest_seq_length, config.max_position_embeddings, where)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:
-        tokenizer = load_tokenizer(name, model=checkpoint, **tokenizer_args.normalization())
+        tokenizer = load_tokenizer(name, model=checkpoint, **tokenizer_args.normalization_options())
         if not args.do_train:
             check_tokenizer(tokenizer, config.vocab_size, name)
         yield f"tokenizer: {len(tokenizer):,} tokens"

@@ -83,9 +83,9 @@ def report_lines(
         texts = list(join_pieces(pieces))
         yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
         if tokenizer_args.tokenizer_name:
-            tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
+            tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization_options())
         else:
-            tokenizer = train_tokenizer([piece.text for piece in pieces], **tokenizer_args.training())
+            tokenizer = train_tokenizer([piece.text for piece in pieces], **tokenizer_args.vocabulary_options())
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
     may_train = tokenizer_args.tokenizer_name is not None  # else the vocabulary may have been trained on this text
     findings = corpus_findings(corpus, tokenizer, texts, nsp=bool(example_args.nsp), may_train_vocabulary=may_train)

@@ -155,17 +155,17 @@ def sample_pieces(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
     """Return the named tokenizer, else the prepared corpus's, else one trained on the text, or cached from before."""
     if tokenizer_args.tokenizer_name:
-        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
+        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization_options())
     if folder := prepared_folder(corpus_args.train_file):
-        return load_tokenizer(Corpus(folder).tokenizer(), **tokenizer_args.normalization())
+        return load_tokenizer(Corpus(folder).tokenizer(), **tokenizer_args.normalization_options())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    made_from = [FORMAT, list(map(_content_key, inputs)), tokenizer_args.training()]
+    made_from = [FORMAT, list(map(_content_key, inputs)), tokenizer_args.vocabulary_options()]
     with _cache_folder(corpus_args, "tokenizer", made_from) as cached:
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             texts = [piece.text for piece in sample_inputs(inputs)]
-            trained = train_tokenizer(texts, **tokenizer_args.training())
+            trained = train_tokenizer(texts, **tokenizer_args.vocabulary_options())
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
                 os.rename(Path(temporary) / "made", cached)  # so that a killed process leaves no half of it
