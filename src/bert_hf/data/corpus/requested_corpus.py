@@ -46,7 +46,7 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
-    """Return the sources asked for, after reading the beginnings of some; by default, this machine's documentation."""
+    """Return the sources asked for: files (beginnings checked), a Hub dataset's shards, or this machine's docs."""
     join_lines = False if corpus_args.sentence_per_line else corpus_args.join_lines  # None: each file's lines decide
     options: dict[str, Any] = {"text_column": corpus_args.text_column, "join_lines": join_lines}
     if files:
@@ -118,7 +118,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """Return a sample of the text, about `limit` bytes, the same every time; raise an InputError if there is none."""
+    """Return a sample of the text, at most about `limit` bytes, always the same; no text is an InputError."""
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample_pieces((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
@@ -193,7 +193,7 @@ def load_or_prepare_corpus(
 
 
 def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
-    """Return (train, held out): from `--validation_file`, or split off by document.
+    """Return (train, held out), the latter from `--validation_file` or split off; both must have tokens to predict.
 
     Where a checkpoint is only evaluated, held-out text may be the only text: it stands for both.
     """

@@ -231,8 +231,8 @@ def _pair_single_sentences(
 ) -> EpochPlan:
     """Make two pairs for each one-sentence document: one IS_NEXT, one NOT_NEXT, whose lengths do not tell the label.
 
-    Both begin alike: a sentence as long as the single sentence x is drawn from the longer documents. It is B, and the
-    sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
+    Both begin alike: a sentence as long as x, the document's own (`single`), is drawn from the longer documents. It is
+    B, and the sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
 
     Example: x has 7 tokens, the target is 20. Two sentences of 7 tokens are drawn from documents with sentences of
     9, 12, 6, [7], 8 and of 11, 3, [7] tokens.
