@@ -147,8 +147,8 @@ def _remove_corpus(folder: Path) -> None:
 
 
 def _write_shards(inputs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
-    """Write the missing shards: many inputs in parallel; few one by one, the groups of each one's text in parallel."""
-    tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
+    """Write the missing shards: of many inputs in parallel; else one by one, parts of each text in parallel."""
+    tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])  # file, checksum
     language = recipe["language"]
 
     def map_groups(encode: Callable, groups: Iterable) -> Iterable:

@@ -47,18 +47,18 @@ def corpus_findings(
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(id_count(tokenizer))
-    unknown = cast(int | None, tokenizer.unk_token_id)
+    unknown_id = cast(int | None, tokenizer.unk_token_id)
     if texts:
-        unknown_share = _measure_lost_characters(texts, tokenizer, may_train_vocabulary)
+        unknown_text = _measure_lost_characters(texts, tokenizer, may_train_vocabulary)
     else:
-        unknown_share = _measure_unknown_tokens(counts, tokenizer)
+        unknown_text = _measure_unknown_tokens(counts, tokenizer)
     return [
         _measure_size(corpus, window, counts, may_train_vocabulary),  # first, as `short_report` expects
-        unknown_share,
-        _count_repeated_documents(window, unknown),
-        _measure_shared_sentences(window, unknown),
+        unknown_text,
+        _count_repeated_documents(window, unknown_id),
+        _measure_shared_sentences(window, unknown_id),
         _measure_document_lengths(window, nsp),
-        _count_one_sentence_documents(window, nsp),
+        _measure_one_sentence_documents(window, nsp),
         measure_markup(texts or _decode_beginnings(window, tokenizer)),
     ]
 
@@ -93,15 +93,15 @@ def report_lines(
 
 
 def _measure_size(corpus: Corpus | TextCorpus, window: Window, counts: np.ndarray, may_train: bool) -> Finding:
-    """Count documents, sentences and tokens, and how much of the vocabulary occurs."""
+    """Count documents, sentences and tokens; it is a problem if less than half of the vocabulary occurs in them."""
     totals = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
-    used = (counts > 0).mean()
+    used_share = (counts > 0).mean()
     text = (
         f"{len(window):,} documents, {window.sentence_counts.sum():,} sentences, {counts.sum():,} tokens{totals}; "
-        f"{used:.0%} of the {len(counts):,} vocabulary entries occur"
+        f"{used_share:.0%} of the {len(counts):,} vocabulary entries occur"
     )
     remedy = "leave --tokenizer_name out, to train a vocabulary on this text"
-    return Finding(text, remedy if may_train and used < 0.5 else "")
+    return Finding(text, remedy if may_train and used_share < 0.5 else "")
 
 
 def _measure_unknown_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
@@ -112,7 +112,7 @@ def _measure_unknown_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBa
 
 
 def _measure_lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, may_train: bool) -> Finding:
-    """Measure the share of the characters that become [UNK], in a sample of the texts, and their usual cause."""
+    """Measure the share of the characters that become [UNK], in a sample of the texts, and find the main cause."""
     step = max(1, sum(map(len, texts)) // _ENCODED)
     sample = [text[:_ENCODED] for text in texts[::step]]
     lost = unknown_characters(sample, tokenizer)
@@ -130,7 +130,7 @@ def _measure_lost_characters(texts: Sequence[str], tokenizer: PreTrainedTokenize
 
 
 def _measure_document_lengths(window: Window, nsp: bool) -> Finding:
-    """Compare the documents in length: one that holds most of the text leaves few others to draw B from."""
+    """Measure the mean length of a document and the longest one's share of the text; B comes from the others."""
     longest_share = window.token_counts.max(initial=0) / max(1, window.token_counts.sum())
     mean = window.token_counts.mean() if len(window) else 0
     text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest_share:.1%} of all tokens"
@@ -138,45 +138,47 @@ def _measure_document_lengths(window: Window, nsp: bool) -> Finding:
     return Finding(text, remedy if nsp and (longest_share > 0.5 or mean > _LONG) else "")
 
 
-def _count_one_sentence_documents(window: Window, nsp: bool) -> Finding:
-    """Count the documents of one sentence, which gives no IS_NEXT pair."""
+def _measure_one_sentence_documents(window: Window, nsp: bool) -> Finding:
+    """Measure the share of the documents that have one sentence, in which no next sentence can be predicted."""
     share = (window.sentence_counts == 1).mean() if len(window) else 0.0
     remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if nsp and share > 0.1 else "")
 
 
-def _key_of_text(ids: np.ndarray, unknown: int | None) -> Hashable:
-    """Return a checksum of ids; if half are `unknown`, texts may differ: then an object that equals no other."""
-    mostly_unknown = 2 * np.count_nonzero(ids == unknown) >= len(ids)
-    return object() if mostly_unknown else hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
+def _key_of_text(ids: np.ndarray, unknown_id: int | None) -> Hashable:
+    """Return a key that is equal for equal ids; if at least half of them are [UNK], one that equals no other."""
+    if 2 * np.count_nonzero(ids == unknown_id) >= len(ids):  # different texts may have these ids
+        return object()
+    return hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
 
 
-def _count_repeated_documents(window: Window, unknown: int | None) -> Finding:
+def _count_repeated_documents(window: Window, unknown_id: int | None) -> Finding:
     """Count the documents that repeat an earlier one, token by token."""
     bounds = zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True)
-    repeated = len(window) - len({_key_of_text(window.ids(start, end), unknown) for start, end in bounds})
+    different = {_key_of_text(window.ids(start, end), unknown_id) for start, end in bounds}
+    repeated = len(window) - len(different)
     text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
-    much = repeated > _MUCH_REPEATED * len(window)
-    return Finding(text, "bert-hf prepare --deduplicate true leaves them out" if much else "")
+    remedy = "bert-hf prepare --deduplicate true leaves them out"
+    return Finding(text, remedy if repeated > _MUCH_REPEATED * len(window) else "")
 
 
-def _measure_shared_sentences(window: Window, unknown: int | None) -> Finding:
+def _measure_shared_sentences(window: Window, unknown_id: int | None) -> Finding:
     """Measure how much of the text is in sentences of many documents, such as menus and footers of web pages."""
     compared = np.linspace(0, len(window) - 1, min(_COMPARED, len(window))).astype(int)
-    many = max(10, len(compared) // 100)
+    minimum = max(10, len(compared) // 100)  # documents that have the same sentence
     tokens = Counter()  # sentence → its tokens in all documents
     occurs_in = Counter()  # sentence → the number of documents that have it
     for document in compared:
         tokens_here = Counter()
         for sentence in range(window.document_starts[document], window.document_ends[document]):
             ids = window.ids(sentence, sentence + 1)
-            tokens_here[_key_of_text(ids, unknown)] += len(ids)
+            tokens_here[_key_of_text(ids, unknown_id)] += len(ids)
         tokens.update(tokens_here)
         occurs_in.update(tokens_here.keys())
 
-    shared = sum(count for sentence, count in tokens.items() if occurs_in[sentence] >= many)
+    shared = sum(count for sentence, count in tokens.items() if occurs_in[sentence] >= minimum)
     share = shared / max(1, tokens.total())
-    text = f"{share:.1%} of the text is in sentences that {many:,} or more of {len(compared):,} documents share"
+    text = f"{share:.1%} of the text is in sentences that {minimum:,} or more of {len(compared):,} documents share"
     remedy = "remove menus, footers and other repeated lines; --deduplicate keeps them"
     return Finding(text, remedy if share > 0.1 else "")
 

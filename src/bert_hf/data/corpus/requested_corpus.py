@@ -17,7 +17,7 @@ import filelock
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
+from bert_hf.config.arguments import CorpusArguments, OutputArguments, TextArguments, TokenizerArguments
 from bert_hf.config.files import check_writable, json_checksum
 from bert_hf.console import logger, progress, shorten_list
 from bert_hf.data.corpus.prepare import RECIPE, prepare
@@ -46,9 +46,9 @@ _SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 
 def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[Source]:
-    """Return the sources asked for: files (checked), the shards of a Hub dataset, or this machine's documentation."""
-    join = False if corpus_args.sentence_per_line else corpus_args.join_lines  # None: each file's lines decide
-    options: dict[str, Any] = {"text_column": corpus_args.text_column, "join_lines": join}
+    """Return the sources asked for: files (beginnings checked), a Hub dataset's shards, or this machine's docs."""
+    join_lines = False if corpus_args.sentence_per_line else corpus_args.join_lines  # None: each file's lines decide
+    options: dict[str, Any] = {"text_column": corpus_args.text_column, "join_lines": join_lines}
     if files:
         paths = _expand_files(files)
         text_files = [TextFile(path, **options) for path in paths if not os.path.isdir(path)]
@@ -65,7 +65,8 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list[So
 def _check_beginnings(sources: tuple[Any, ...]) -> None:
     """Read the beginnings of some `TextFile`s and `HubShard`s: raise errors, and log lines that break sentences."""
     undecided = [source for source in sources if source.join_lines is None]
-    widths = {file: width for file in undecided if isinstance(file, TextFile) and (width := file.width())}
+    all_widths = {file: file.width() for file in undecided if isinstance(file, TextFile)}
+    widths = {file: width for file, width in all_widths.items() if width}  # of files whose lines are joined
     if widths:
         broken = f"{shorten_list([file.name for file in widths])}: lines of up to {max(widths.values())} characters"
         logger.info(f"{broken} break sentences, and are joined (--join_lines false keeps them)")
@@ -117,7 +118,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
-    """Return `sample_pieces` of the inputs, read in a shuffled order that is always the same. No text is an error."""
+    """Return a sample of the text, at most about `limit` bytes, always the same; no text is an InputError."""
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample_pieces((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
@@ -192,7 +193,7 @@ def load_or_prepare_corpus(
 
 
 def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
-    """Return (train, held out): from `--validation_file`, or split off by document.
+    """Return (train, held out), the latter from `--validation_file` or split off; both must have tokens to predict.
 
     Where a checkpoint is only evaluated, held-out text may be the only text: it stands for both.
     """
@@ -213,7 +214,7 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
 def _check_predictable_tokens(
     corpus: Corpus, tokenizer: PreTrainedTokenizerBase, corpus_args: CorpusArguments, files: list[str] | None
 ) -> None:
-    """Raise an InputError if the corpus has only special tokens, [UNK] among them: those are never masked."""
+    """Raise an InputError if all tokens of the corpus (its first window) are special, as [UNK] is: none is masked."""
     counts = corpus.unigram_counts(id_count(tokenizer))
     counts[tokenizer.all_special_ids] = 0
     if counts.any():
@@ -246,9 +247,10 @@ def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]
 
 
 def check_preparing(_: TokenizerArguments, text_args: TextArguments, *others: Any) -> Iterator[str]:
-    """Check output folder and text of a recipe without training, given all its options; yield lines for `--check`."""
-    if (output_dir := others[-1].output_dir) is not None:
-        yield check_writable(output_dir)
+    """Check output folder and text of a recipe without a model, given all its options; yield lines for `--check`."""
+    output_args: OutputArguments = others[-1]
+    if output_args.output_dir is not None:
+        yield check_writable(output_args.output_dir)
     yield check_text(text_args, text_args.train_file)
 
 

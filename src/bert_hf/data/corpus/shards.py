@@ -74,7 +74,7 @@ class ShardWriter:
         return self
 
     def add(self, group: Encoded) -> None:
-        """Add encoded pieces of text.
+        """Add encoded pieces of text; write a record batch when there are enough of them.
 
         A record batch ends where a document does. A document of about `_MAX_DOCUMENT_TOKENS` tokens (a file without
         blank lines, say) is ended there.
@@ -89,7 +89,7 @@ class ShardWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write the pending pieces as one record batch."""
+        """Write the pending groups as one record batch, and add their documents, sentences, … to the counts."""
         ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._pending, strict=True))
         self._pending, self._size = [], 0
 
@@ -124,7 +124,7 @@ class ShardWriter:
             self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:
-        """Write what is pending, flush and rename the file, then write its record."""
+        """Write what is pending, give the file its final name, then write `record` beside it."""
         if self._pending:
             self._flush()
         if self._stream is None:  # no text: a shard without a row
@@ -141,17 +141,17 @@ class ShardWriter:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove temporary files of an input's shards that killed processes left here; `path` is its first shard."""
+    """Remove temporary files that killed processes of this machine left of an input; `path` is its first shard."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
-        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # "" where another machine writes it
-        if process.isdigit() and not _is_alive(int(process)):
+        process_id = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # "": another machine's
+        if process_id.isdigit() and not _process_exists(int(process_id)):
             leftover.unlink(missing_ok=True)
 
 
-def _is_alive(process: int) -> bool:
+def _process_exists(process_id: int) -> bool:
     """Return whether a process with this id exists on this machine."""
     try:
-        os.kill(process, 0)  # sends no signal
+        os.kill(process_id, 0)  # sends no signal
     except ProcessLookupError:
         return False
     except OSError:  # another user's process

@@ -88,9 +88,9 @@ class Window:
 
 
 def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
-    """Open shards, given as (file, boolean mask of its documents or None: all). Ids stay in the memory map."""
+    """Return a window of shards, given as (file, bool mask of its documents; None: all). Ids stay memory-mapped."""
     chunks = []
-    empty = np.zeros(0, np.int32)  # so that there is something to concatenate without shards, too
+    empty = np.zeros(0, np.int32)  # without shards, too, there must be an array to concatenate
     sentence_lengths, document_lengths, kept = [empty], [empty], [empty.astype(bool)]
     for path, mask in shards:
         table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
@@ -103,7 +103,7 @@ def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
 
 
 def _read_manifest(folder: Path) -> dict:
-    """Return the manifest of a corpus, after checking its entries and that the shards in the folder are complete."""
+    """Return the manifest of a corpus, after checking its entries and the sizes of the shards in the folder."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
@@ -163,7 +163,7 @@ class Corpus:
         return self._records[shard]["documents"] if mask is None else int(mask.sum())
 
     def tokenizer(self) -> Path:
-        """Return the folder from which `load_tokenizer` loads the tokenizer that it was prepared with."""
+        """Return the folder of the tokenizer that the corpus was prepared with, for `load_tokenizer`."""
         return self.folder / "tokenizer"
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -183,9 +183,9 @@ class Corpus:
         return tokens
 
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
-        """Return the shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens.
+        """Return the numbers of the shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens.
 
-        The order is drawn, so that each epoch mixes other shards; without a generator it is the one of the files.
+        The order is drawn, so that each epoch mixes other shards; without `rng` it is the order of the files.
         """
         in_file_order = self._group_shards(self.shards)
         if rng is None or len(in_file_order) == 1:  # in another order, shards that fit into one window could need two
@@ -193,10 +193,10 @@ class Corpus:
         return self._group_shards([self.shards[i] for i in rng.permutation(len(self.shards))])
 
     def _group_shards(self, order: list[int]) -> list[tuple[int, ...]]:
-        """Return windows of consecutive shards of `order`, each with two documents, one of them of two sentences.
+        """Return windows of consecutive shards of `order`.
 
-        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
-        where it has less than half a window, or too few documents to draw pairs from.
+        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). To draw pairs, a window needs two
+        documents, one of them of two sentences. A rest without these, or of less than half a window, joins the last.
         """
         windows = []
         group = []
@@ -205,7 +205,7 @@ class Corpus:
             group.append(shard)
             tokens += self._records[shard]["tokens"]
             documents += self._document_count(shard)
-            # At least so many: a mask may have left out these rather than those of one sentence.
+            # A lower bound: it assumes that a mask leaves out documents of several sentences only
             longer += max(0, self._document_count(shard) - self._records[shard]["one_sentence_documents"])
             if (tokens >= WINDOW_TOKENS or len(group) >= WINDOW_SHARDS) and documents > 1 and longer:
                 windows.append(tuple(sorted(group)))
@@ -235,7 +235,7 @@ class Corpus:
         return self.window(self.windows()[0]).unigram_counts(vocab_size)
 
     def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
-        """Return (train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
+        """Return (train, held out): whole documents, at least two and about `percentage` % of the tokens held out.
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
         """

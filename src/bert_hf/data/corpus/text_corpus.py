@@ -21,7 +21,7 @@ from bert_hf.errors import InputError
 
 
 class TextCorpus(Window):
-    """Tokenized documents in memory: a corpus that is its only window, with the methods of a `Corpus`.
+    """Tokenized documents in memory: a corpus that is its only window, with `tokens`, `windows` and `window`.
 
     Each text is a document; documents without a token are left out.
     """
@@ -43,18 +43,18 @@ class TextCorpus(Window):
         return int(self.token_offsets[-1])
 
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
-        """Return one window: all documents."""
+        """Return the only window, as the number of one shard that stands for all documents."""
         return [(0,)]
 
     def window(self, shards: tuple[int, ...]) -> "TextCorpus":
-        """Return all documents."""
+        """Return the corpus itself, whatever the numbers: its only window holds all documents."""
         return self
 
 
 def open_corpus(
     source: Any, tokenizer: PreTrainedTokenizerBase | None, text_column: str | None, language: str | None
-) -> Any:
-    """Return an open corpus as it is, and open a folder made by `prepare.py`, texts, or rows with a text column.
+) -> Corpus | TextCorpus:
+    """Return an open corpus as it is; open a folder made by `prepare.py`; tokenize texts, or rows with a text column.
 
     The tokenizer encodes texts; a prepared corpus must have been made with the same one (None: not compared).
     """
@@ -81,7 +81,7 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     if hasattr(rows, "iterrows"):  # of pandas
         rows = rows.to_dict("records")
     rows = iter(rows)
-    first = next(rows, "")
+    first = next(rows, "")  # without rows: one empty text
     rows = itertools.chain([first], rows)
     if not isinstance(first, Mapping):  # texts without columns
         rows = ({"text": text} for text in rows)

@@ -105,7 +105,7 @@ class DataCollatorForPreTraining:
         return np.array(joined.input_ids, np.int64), np.array(joined.token_type_ids, np.int64)
 
     def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
+        """Return ids after masking and labels, (l,) each: the original ids of the chosen tokens, −100 elsewhere."""
         maskable = ~self._is_special[ids]
         if self._starts_word is not None:
             chosen = choose_words(maskable, self._starts_word[ids], share, rng)
@@ -143,7 +143,7 @@ def pad_rows(rows: Sequence, fill: int) -> torch.Tensor:
 def pad_inputs(
     ids: Sequence, pad_id: int, device: torch.device, segments: Sequence | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return `input_ids`, `attention_mask` and, with `segments`, `token_type_ids` (B, L), padded on the right."""
+    """Return `input_ids`, `attention_mask` and, with `segments`, `token_type_ids`, padded to (B, L), on `device`."""
     inputs = {"input_ids": pad_rows(ids, pad_id), "attention_mask": pad_rows([[1] * len(row) for row in ids], 0)}
     if segments is not None:
         inputs["token_type_ids"] = pad_rows(segments, 0)
@@ -161,14 +161,15 @@ def _remove_padding(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """Return (input_ids, token_type_ids, labels or None) of a row with `input_ids`, without its padding."""
     ids = np.asarray(feature["input_ids"], dtype=np.int64)
     real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
-    segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
+    token_types = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
     labels = feature.get("labels")
     if labels is not None:
         labels = np.asarray(labels, dtype=np.int64)[real]
-    return ids[real], segments[real], labels
+    return ids[real], token_types[real], labels
 
 
 def _next_sentence_label(feature: Mapping) -> int:
+    """Return a row's label, which `nsp` requires; a row without it is an InputError."""
     if "next_sentence_label" not in feature:
         remedy = "pass nsp=False to train the masked language model alone"
         raise InputError("a row has no next_sentence_label", where="DataCollatorForPreTraining", remedy=remedy)

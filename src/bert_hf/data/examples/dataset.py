@@ -135,7 +135,7 @@ class PreTrainingExamples(Dataset):
         return len(self._windows(phase, epoch))
 
     def epoch_length(self, phase: int, epoch: int) -> int:
-        """Return the number of examples in an epoch of a phase. All its windows are opened, unless it is known."""
+        """Return the number of examples in an epoch of a phase; windows of unknown length are opened and planned."""
         return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
@@ -199,4 +199,5 @@ class PreTrainingExamples(Dataset):
 
 
 def _bounds(documents: Window) -> DocumentBounds:
+    """Return where documents begin and end, all that is needed to draw pairs: their token ids are not read."""
     return DocumentBounds(documents.document_starts, documents.document_ends, documents.token_offsets)

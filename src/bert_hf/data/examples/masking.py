@@ -38,7 +38,7 @@ def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: flo
     candidates = np.flatnonzero(maskable)
     budget = prediction_count(len(candidates), probability)
 
-    # The number of each candidate's word.
+    # The number of each candidate's word; another word begins after a gap, too (a special token)
     begins = np.ones(len(candidates), dtype=bool)
     begins[1:] = starts_word[candidates[1:]] | (np.diff(candidates) > 1)
     word = np.cumsum(begins) - 1
@@ -57,7 +57,7 @@ def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: flo
 def replace_tokens(
     input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: Generator
 ) -> np.ndarray:
-    """Return a copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.
+    """Return a copy of `input_ids` (L,), at `positions` with 80 % [MASK], 10 % random tokens, 10 % unchanged.
 
     Each token has its own draw, also within whole words, so that 80/10/10 holds at the token level. `random_ids` (R,)
     are the ids that a random token is drawn from: the whole vocabulary in the 2018 code, here without special tokens.

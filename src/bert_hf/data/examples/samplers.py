@@ -172,6 +172,6 @@ class RunSampler(Sampler[ExampleNumber]):
         Example: rank 1 of 2, micro-batches of 3, a run that starts at 0. In [4, 16) it has 4, 5 and 9, 10, 11 and 15.
         """
         turn = self.batch_size * self.ranks
-        turns = np.arange(first - (first - self.start) % turn, end, turn)
+        turns = np.arange(first - (first - self.start) % turn, end, turn)  # where each turn begins
         own = turns[:, None] + self.rank * self.batch_size + np.arange(self.batch_size)
         return own[(own >= first) & (own < end)]

@@ -31,7 +31,7 @@ class DocumentBounds(NamedTuple):
         return self.tokens(self.starts, self.ends)
 
     def nearest_boundary(self, position: np.ndarray) -> np.ndarray:
-        """Return the sentence that begins nearest to each position, a number of tokens from the start of the text."""
+        """Return the sentence that begins nearest to each position (tokens before it), or S, the end of the text."""
         after = np.clip(np.searchsorted(self.offsets, position), 1, len(self.offsets) - 1)
         before_is_nearer = position - self.offsets[after - 1] < self.offsets[after] - position
         return after - before_is_nearer
@@ -46,11 +46,11 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
 
     Sentences longer than `max_tokens` count as having this length. `wanted` is (n,), the result (draws, n).
     """
-    # All sentences of the documents, or a sample: `number` counts them without those outside of the documents.
+    # All sentences of the documents, or a sample; `number` counts only sentences that are in one of the documents.
     ends = np.cumsum(documents.ends - documents.starts)
     total = ends[-1]
-    most = max(_SENTENCES_SEARCHED, 4 * len(wanted))
-    number = np.arange(total) if total <= most else np.sort(rng.integers(0, total, most))
+    searched = max(_SENTENCES_SEARCHED, 4 * len(wanted))
+    number = np.arange(total) if total <= searched else np.sort(rng.integers(0, total, searched))
     document = np.searchsorted(ends, number, side="right")
     sentence = documents.ends[document] - (ends[document] - number)
 
@@ -58,10 +58,10 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
     order = np.argsort(length, kind="stable")
     length = length[order]
 
-    # The nearest length, and the places [begin, end) of the sentences that have it, in the order of lengths.
-    place = np.searchsorted(length, wanted)
-    above = length[np.minimum(place, len(length) - 1)]
-    below = length[np.maximum(place - 1, 0)]
+    # The nearest length, and the indices [begin, end) into `order` of the sentences that have it.
+    index = np.searchsorted(length, wanted)
+    above = length[np.minimum(index, len(length) - 1)]
+    below = length[np.maximum(index - 1, 0)]
     nearest = np.where(np.abs(below - wanted) < np.abs(above - wanted), below, above)
     begin = np.searchsorted(length, nearest)
     end = np.searchsorted(length, nearest, side="right")
@@ -91,7 +91,6 @@ def find_segments(
     extended = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first, start)
     start = np.where(end == last, extended, start)
 
-    # The best of the draws
     nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
     columns = np.arange(len(wanted))
     return start[nearest, columns], end[nearest, columns]

@@ -19,7 +19,7 @@ IS_NEXT, NOT_NEXT = 0, 1  # labels, with Google's and transformers' meaning
 
 
 class EpochPlan(NamedTuple):
-    """The pairs of a window in an epoch. Arrays of length N: ranges of sentence numbers, end exclusive, and labels."""
+    """The N examples of a window in an epoch: the sentences [start, end) of A and of B, and labels, (N,) each."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -35,7 +35,7 @@ class EpochPlan(NamedTuple):
 def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: int) -> np.ndarray:
     """Cut every document into chunks of at least `target` tokens and `min_sentences` sentences.
 
-    The last chunk of a document may be shorter. A last sentence that would be alone joins the chunk before it.
+    The last chunk of a document may be shorter. Last sentences fewer than `min_sentences` join the chunk before them.
 
     Example: two documents with sentences of 6, 7, 3, 8, 5 and of 20, 4 tokens; target 10, min_sentences 2. Each
     round of the loop cuts one chunk off every document that has sentences left:
@@ -118,10 +118,10 @@ def _cut_and_exchange(
     label = np.where(rng.random(len(start)) < 0.5, NOT_NEXT, IS_NEXT)
 
     replaced = np.flatnonzero(label == NOT_NEXT)
-    partner, found_none = exchange_segments(document[replaced], documents.tokens(cut, end)[replaced], rng)
+    partner, without_partner = exchange_segments(document[replaced], documents.tokens(cut, end)[replaced], rng)
     partner = replaced[partner]
-    unused = partner[found_none]
-    unmatched = replaced[found_none]
+    unused = partner[without_partner]
+    unmatched = replaced[without_partner]
 
     # The chunk whose B each pair gets. Unmatched pairs keep their own, which `_pair_chunks` replaces
     source = np.arange(len(start))
@@ -163,7 +163,7 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
 
 
 def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Exchange the replaced segments: each pair gets a segment of another document, as long as its own.
+    """Exchange the replaced segments: each pair gets one of another document, about as long as its own, if possible.
 
     The pairs are sorted by the length of their segment, and neighbours exchange theirs. A pair that has a segment of
     its own document, or one that differs by more than an eighth (or four tokens), exchanges again with a pair further
@@ -174,7 +174,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         neighbours exchange   6a  5a 29c  9d 30b   none suits: same document twice, too long, too short, its own
         in the end            9d  6a  5a 30b 29c   6a is unmatched: only 9d would suit 5a or 6a, and 5a has it
 
-    Return a permutation `partner` (n,), pair i gets the segment of pair partner[i]; and the pairs still unmatched.
+    Return a permutation `partner` (n,), pair i gets the segment of pair partner[i]; and the unmatched pairs' numbers.
     """
     count = len(document)
     order = np.lexsort((rng.random(count), length))
@@ -183,6 +183,7 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
     tolerance = np.maximum(4, length // 8)
 
     def suits(pair: np.ndarray, segment: np.ndarray) -> np.ndarray:
+        """Return whether each pair may have a segment, named by the pair whose own it was."""
         near = np.abs(length[pair] - length[segment]) <= tolerance[pair]
         return near & (document[pair] != document[segment])
 
@@ -196,7 +197,6 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
             break
         steps = rng.integers(1, reach + 1, len(unmatched)) * rng.choice((-1, 1), len(unmatched))
         other = (unmatched + steps) % count
-        # No pair may lose a suitable segment for an unsuitable one.
         harmless = suits(other, partner_of[unmatched]) | ~suits(other, partner_of[other])
         pair, other = _disjoint_exchanges(unmatched[harmless], other[harmless], count)
 
@@ -231,8 +231,8 @@ def _pair_single_sentences(
 ) -> EpochPlan:
     """Make two pairs for each one-sentence document: one IS_NEXT, one NOT_NEXT, whose lengths do not tell the label.
 
-    Both begin alike: a sentence as long as the single sentence x is drawn from the longer documents. It is B, and the
-    sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
+    Both begin alike: a sentence as long as x, the document's own (`single`), is drawn from the longer documents. It is
+    B, and the sentences before it are A. The first pair stays so; in the second, drawn independently, x replaces B.
 
     Example: x has 7 tokens, the target is 20. Two sentences of 7 tokens are drawn from documents with sentences of
     9, 12, 6, [7], 8 and of 11, 3, [7] tokens.
