@@ -30,7 +30,7 @@ def check_export(export_args: ExportArguments) -> Iterator[str]:
 
 
 def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int) -> float:
-    """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
+    """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder, after comparing the logits.
 
     The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
     `length` tokens. Returns the largest difference of a logit; one of more than 1e-5 · max(1, max|logit|) is an error.
@@ -96,14 +96,14 @@ def largest_difference(model: PreTrainedModel, path: Path, length: int) -> tuple
         inputs = _random_inputs(model, batch, tokens)
         with torch.inference_mode():
             expected = dict(model(**inputs))
-        for name, other in exported(inputs).items():
-            difference = max(difference, float((expected[name] - other).abs().max()))
+        for name, output in exported(inputs).items():
+            difference = max(difference, float((expected[name] - output).abs().max()))
             largest = max(largest, float(expected[name].abs().max()))
     return difference, largest
 
 
 def open_onnx(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Open an exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
+    """Return an exported network as a function from a batch to its outputs by name (ONNX Runtime on the CPU)."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

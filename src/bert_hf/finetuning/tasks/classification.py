@@ -194,7 +194,7 @@ class ClassificationTask(Task):
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
         """Set `head.threshold` by validation rows, of several labels one for each; return a line on it."""
-        self.head.threshold = thresholds.choose_thresholds(logits, targets, self.task_args)
+        self.head.threshold = thresholds.choose_head_threshold(logits, targets, self.task_args)
         if not self.head.several_labels:
             sentence = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
             return [f"threshold, by validation rows: {sentence}"]
@@ -296,7 +296,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         if thresholds.threshold_option(task_args):
             scores, targets = baselines.scores(validation), self.targets("validation")
             for kind in baselines.models:
-                threshold_of_kind[kind] = thresholds.choose_thresholds(scores[kind], targets, task_args)
+                threshold_of_kind[kind] = thresholds.choose_head_threshold(scores[kind], targets, task_args)
         return baselines.metrics(test, threshold_of_kind)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
