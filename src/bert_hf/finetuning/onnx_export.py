@@ -59,21 +59,15 @@ def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
 def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
     """Export a model by tracing it on random inputs; batch, choices and length remain free."""
     inputs = _random_inputs(model, 2, min(8, length))
-    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
+    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}  # by axis: those that remain free
     if inputs["input_ids"].dim() == 3:
         sizes[1] = torch.export.Dim("choices")
     sizes[len(sizes)] = torch.export.Dim("length", max=length)  # of the last axis
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
     with warnings.catch_warnings(action="ignore"), torch.inference_mode():
-        program = torch.onnx.export(
-            model,
-            kwargs=inputs,
-            dynamic_shapes=dict.fromkeys(inputs, sizes),
-            input_names=list(inputs),
-            output_names=list(model(**inputs)),
-            dynamo=True,
-            verbose=False,
-        )
+        shapes = dict.fromkeys(inputs, sizes)
+        names: dict[str, Any] = {"input_names": list(inputs), "output_names": list(model(**inputs))}
+        program = torch.onnx.export(model, kwargs=inputs, dynamic_shapes=shapes, dynamo=True, verbose=False, **names)
     assert program is not None
     program.save(path)
 

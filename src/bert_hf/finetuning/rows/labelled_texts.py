@@ -367,10 +367,7 @@ def _texts(rows: list[Row], column: str) -> list[str]:
 
 
 def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Columns:
-    """Return the columns of text, second text and label, by the first row: as named, else by usual names.
-
-    A named column that the row does not have is an error, one of labels only where they are needed.
-    """
+    """Return the columns of text, second text and label, by the first row: as named (checked), else by usual names."""
     needs_label = labels_are == "needed"
     columns = tuple(row.values)
     flags = [("--text_column", named.text), ("--text_pair_column", named.pair)]

@@ -151,9 +151,8 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     usual_names = (*WORD_COLUMNS, "text") if has_label or sentence else WORD_COLUMN
     word = word_column or _usual_column(first, usual_names)
 
-    # A sentence of one word may come first: the rows after it show that they are sentences
     counts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
-    are_sentences = any(words == labels > 1 for words, labels in counts)
+    are_sentences = any(words == labels > 1 for words, labels in counts)  # the first one may be of one word
     are_sentences |= str(word).lower() == "text" and any(words > 1 for words, _ in counts)
     is_word = isinstance(first.get(word), str) and len(first.get(word).split()) == 1
     if not is_word or (label and not has_label) or are_sentences:
