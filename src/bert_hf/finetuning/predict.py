@@ -93,7 +93,7 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 def open_network(
     where: str | Path, model_class: type, optional: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
-    """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
+    """Load a checkpoint by a stock class in fp32, on the accelerator, or else set the number of CPU threads.
 
     Returns the network, its tokenizer and the names of missing weights, which begin with one of `optional`.
     """

@@ -150,7 +150,7 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
 def train_and_finish(trainer: FineTuner, run: Run) -> None:
     """Train (or resume), evaluate every part, save and push the run, and print its metrics.
 
-    Without training, only the metrics are saved.
+    Without training, only metrics, error analysis and predictions are saved, no model and no card.
     """
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run.checkpoint) if args.do_train else None
@@ -180,7 +180,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 metric = selection_metric(args).removeprefix("eval_")
                 task.findings += better_baseline_lines(metric, metrics["test"].get(f"test_{metric}"), baselines)
 
-    metrics = {name: values for name, values in metrics.items() if values}
+    metrics = {name: values for name, values in metrics.items() if values}  # no "test" without labelled test rows
     if trained is None:
         with run.writing(public=True):
             for name, values in metrics.items():

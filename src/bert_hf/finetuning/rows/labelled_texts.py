@@ -109,9 +109,9 @@ class LabelledTexts:
         return self.labels
 
     def check_classes(self, may_be_numbers: bool) -> None:
-        """Check that there are two classes, and no measured numbers (unless `may_be_numbers`); log doubtful ones."""
+        """Check that there are two classes (a label, if rows have several), no measured numbers; log doubtful ones."""
         labels = {name for label in self.required_labels() for name in names_of(label)}
-        if any(isinstance(label, tuple) for label in self.required_labels()):  # several labels per row
+        if any(isinstance(label, tuple) for label in self.required_labels()):
             if not labels:
                 raise InputError("no row has a label", where=self.file(), remedy="check the column of the labels")
             return
@@ -150,7 +150,7 @@ class LabelledTexts:
                     raise unknown_label_error(name, names, *self.places[row])
 
     def numbers(self) -> np.ndarray:
-        """Return (N,) the labels of a regression, in float64; one that is not a number is an error."""
+        """Return (N,) the labels of a regression, in float64; no number, or an unclear decimal mark, is an error."""
         numbers = [as_number(label) for label in self.required_labels()]
         if None in numbers:
             row = numbers.index(None)
@@ -269,7 +269,7 @@ def file_texts(
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
-    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
+    """Yield the text of each file of a folder but tables and hidden files; a subfolder's name is the label in it."""
     is_empty = True
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         names = file.relative_to(folder).parts

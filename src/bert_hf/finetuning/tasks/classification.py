@@ -204,7 +204,7 @@ class ClassificationTask(Task):
     # ---- error analysis
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
-        """Draw the confusion matrix, write `mistakes.csv`; return sentences on mistakes, threshold and drift."""
+        """Return sentences on mistakes, threshold, drift; of single classes write `confusion.png`, `mistakes.csv`."""
         if self.head.regression:
             return self._constant_predictions_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
