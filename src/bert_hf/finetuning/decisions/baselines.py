@@ -54,7 +54,7 @@ def cut_texts(
     return dataclasses.replace(rows, texts=texts, pairs=pairs)
 
 
-def tfidf(kind: str) -> TfidfVectorizer:
+def new_vectorizer(kind: str) -> TfidfVectorizer:
     """Return a new vectorizer of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
     return TfidfVectorizer(sublinear_tf=True, **_TFIDF_OPTIONS[kind])
 
@@ -89,7 +89,7 @@ class Baselines:
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
         for kind in _TFIDF_OPTIONS:
-            vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
+            vectorizer = new_vectorizer(kind).fit([*train.texts, *(train.pairs or [])])
             features = text_features(vectorizer, train)
             model = self._new_model(self._choose_c(features))
             self.models[kind] = vectorizer, model.fit(features, self.targets)

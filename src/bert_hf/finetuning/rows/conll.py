@@ -103,7 +103,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 
 
 def _given_column(number: str | None, width: int, path: str, name: str) -> int | None:
-    """Return the index of the column that the user gave, from 1, as --`name`_column; None if none was given."""
+    """Return the index of the column that --`name`_column gives by its number, from 1; None if it is not given."""
     if number is None:
         return None
     if not number.isdecimal() or int(number) not in range(1, width + 1):
