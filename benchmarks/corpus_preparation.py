@@ -37,7 +37,7 @@ import psutil
 
 from bert_hf.data.text.encoding import batch_text_pieces, load_encoder, split_sentences
 from bert_hf.data.text.input_files import expand_paths, kind_of
-from bert_hf.data.text.readers import documents
+from bert_hf.data.text.readers import join_pieces
 from bert_hf.data.text.sources import TextFile
 
 SMALL = 20e6  # bytes of text, up to which a run is repeated
@@ -65,7 +65,7 @@ class Task:
         return [TextFile(path, self.text_column) for path in self.files]
 
     def texts(self) -> Iterator[str]:
-        return documents(piece for source in self.sources() for piece in source.read())
+        return join_pieces(piece for source in self.sources() for piece in source.read())
 
 
 def size_of(texts: Iterable[str]) -> int:

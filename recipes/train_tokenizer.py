@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from bert_hf.config.arguments import OutputArguments, TextArguments, TokenizerArguments
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import check_preparing, sample_inputs, text_sources
-from bert_hf.data.text.encoding import encode
+from bert_hf.data.text.encoding import encode_sentences
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command import next_command
@@ -60,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     trained, loaded = backend(tokenizer), backend(AutoTokenizer.from_pretrained(folder))
     total = unknown = 0
     for document in texts:
-        ids, _ = encode(trained, document.splitlines())
-        if not np.array_equal(ids, encode(loaded, document.splitlines())[0]):
+        ids, _ = encode_sentences(trained, document.splitlines())
+        if not np.array_equal(ids, encode_sentences(loaded, document.splitlines())[0]):
             remedy = "report this: it is a bug of bert_hf"
             raise InputError("the reloaded tokenizer produces different ids", where=folder, remedy=remedy)
         total += len(ids)

@@ -64,17 +64,11 @@ def _help() -> str:
 
 def _run(name: str, words: list[str]) -> int:
     """Run a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
-    answer_help(name, words)
+    answer_help(name, words)  # for `--help` it ends the process here
 
     script = RECIPES / f"{COMMANDS[name].recipe}.py"
     if COMMANDS[name].trains and not {"--help", "-h"} & set(words):
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        for field in fields(LaunchArguments):
-            parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])  # `int` of `int | None`
-        try:
-            launch_args, words = parser.parse_known_args(words)
-        except argparse.ArgumentError as error:
-            raise InputError(str(error), where="command line", remedy="`bert-hf --help` shows an example") from None
+        launch_args, words = _split_launch_options(words)
         machine, processes = launch_args.accelerate_config, launch_args.num_processes
         if processes is None:
             processes = _default_processes(machine)
@@ -85,8 +79,19 @@ def _run(name: str, words: list[str]) -> int:
     return recipe_main(script.stem)(words)
 
 
+def _split_launch_options(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the `LaunchArguments` among the words of a command line, and the other words, which the recipe reads."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for field in fields(LaunchArguments):
+        parser.add_argument(f"--{field.name}", type=get_args(field.type)[0])  # `int` of `int | None`
+    try:
+        return parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise InputError(str(error), where="command line", remedy="`bert-hf --help` shows an example") from None
+
+
 def _default_processes(machine: str | None) -> int:
-    """Return the number of GPUs; 0, as many as the file says, where `machine` is an accelerate file of the user."""
+    """Return how many ranks to start: one per GPU, or 0 (as the file says) if `machine` is a file of the user."""
     if machine is not None and Path(machine).suffix:
         return 0
 
@@ -96,7 +101,7 @@ def _default_processes(machine: str | None) -> int:
 
 
 def launch(script: Path, words: Sequence[str], machine: Path, processes: int) -> int:
-    """Run a script on ranks (0: as many as the machine's file says); return the code of the first that failed."""
+    """Run a script on ranks (0: as many as the machine's file says); return 0 or the code of the first that failed."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -119,7 +124,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int) ->
 
 
 def _deepspeed_option(machine: Path) -> list[str]:
-    """Return the launcher's option for a DeepSpeed file that our YAML names relative to the repository, if it does."""
+    """Return the launcher's option for a DeepSpeed file that is named relative to our repository; [] if none is."""
     import yaml
 
     settings = yaml.safe_load(machine.read_text()) or {}

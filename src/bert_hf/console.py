@@ -50,12 +50,12 @@ def progress(items: Iterable[T], description: str, unit: str, total: int | None 
 
 
 def shorten_list(names: Sequence[str]) -> str:
-    """Return the first three names, and how many more there are."""
+    """Return the first three names and how many more there are, as text: `a, b, c and 2 more`."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def format_table(rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: its first column aligned to the left, the others to the right."""
+    """Return one line per row, with the first column aligned to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:

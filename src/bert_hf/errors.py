@@ -1,6 +1,6 @@
 """User-facing errors: each becomes one line on stderr that names place, problem and hint, and an exit code.
 
-2    bad input, a full disk, a folder that cannot be written: `InputError`, or an `OSError`
+2    bad input, a full disk, a folder that cannot be written: `InputError`, or an `OSError` of the disk
 70   a loss or a gradient that is not finite
 75   a rank or a worker process died, or no progress was made; the same command resumes the run
 143  stopped by a signal after everything was saved; the same command resumes the run
@@ -25,7 +25,7 @@ class InputError(Exception):
     """Invalid user input: a file, an option or a folder.
 
     Args:
-        what: the problem, in one plain sentence without a full stop.
+        what: the problem, in one plain sentence without a full stop; `remedy` follows it, after a semicolon.
         where: file, folder or flag; `line` (1-based) and `column` (1-based) narrow it down.
     """
 
@@ -60,7 +60,7 @@ def check_known(name: str, names: Collection[str], what: str, where: str) -> Non
 
 
 class RunInterrupted(BaseException):
-    """A run that ends before its last step, with an exit code. Not an `Exception`: those are caught elsewhere.
+    """A run that ends before its last step, with an exit code. Not an `Exception`: no `except Exception` may catch it.
 
     Args:
         any_rank_prints: this process prints the line, whichever rank it is; otherwise the first of each host does.
@@ -105,19 +105,19 @@ def error_line(error: BaseException) -> str | None:
     return None
 
 
-_context = ""  # precedes the text of a line on stderr
+_error_prefix = ""  # of the text of an error line
 
 
 @contextlib.contextmanager
 def error_context(name: str) -> Iterator[None]:
     """Context manager: prefix error lines with a name, such as the failing cell of a study."""
-    global _context
-    before = _context
-    _context = f"{name}: "
+    global _error_prefix
+    outer_prefix = _error_prefix
+    _error_prefix = f"{name}: "
     try:
         yield
     finally:
-        _context = before
+        _error_prefix = outer_prefix
 
 
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
@@ -138,7 +138,8 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             code = getattr(error, "code", BAD_INPUT)
             first_of_host = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
             if first_of_host or getattr(error, "any_rank_prints", False):
-                print(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}", file=sys.stderr, flush=True)
+                kind = "stopped" if code == STOPPED else "error"
+                print(f"{kind}: {_error_prefix}{line}", file=sys.stderr, flush=True)
             return code
 
     return guarded

@@ -25,7 +25,7 @@ from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text import encoding, readers
 from bert_hf.data.text.encoding import split_sentences
-from bert_hf.data.text.readers import cut_pieces, documents
+from bert_hf.data.text.readers import cut_pieces, join_pieces
 from bert_hf.data.text.sources import TextFile
 
 SPECIALS = 5  # special tokens at the beginning of `VOCABULARY`
@@ -46,7 +46,7 @@ def test_sentences_lose_nothing_but_white_space(text, language, times):
 @given(WORDS, st.integers(1, 80))
 def test_pieces_of_any_size_are_the_document(text, size):
     pieces = list(cut_pieces(text, size))
-    assert list(documents(pieces)) == [text]
+    assert list(join_pieces(pieces)) == [text]
     assert all(len(piece.text) <= size for piece in pieces)
 
 
@@ -56,10 +56,10 @@ def test_a_file_read_in_parts_of_any_size_holds_the_same_documents(text, size):
     with scratch() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder, "a.txt")
         path.write_bytes(text.encode())
-        whole = [document.split() for document in documents(TextFile(str(path)).read())]
+        whole = [document.split() for document in join_pieces(TextFile(str(path)).read())]
         patch.setattr(readers, "PIECE", size)
         pieces = list(TextFile(str(path)).read())
-        assert [document.split() for document in documents(pieces)] == whole
+        assert [document.split() for document in join_pieces(pieces)] == whole
         assert all(len(piece.text) <= size for piece in pieces)
 
 

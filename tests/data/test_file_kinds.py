@@ -20,7 +20,7 @@ from bert_hf.config.arguments import TextArguments
 from bert_hf.data.corpus.requested_corpus import text_sources
 from bert_hf.data.text.input_files import kind_of
 from bert_hf.data.text.mails import is_mail, mail_text
-from bert_hf.data.text.readers import documents, read_documents
+from bert_hf.data.text.readers import join_pieces, read_documents
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import list_cell, read_rows
 from bert_hf.errors import InputError
@@ -36,7 +36,7 @@ def zstd(raw: bytes) -> bytes:
 
 def texts_of(*files, **options) -> list[str]:
     sources = text_sources(TextArguments(train_file=list(map(str, files)), **options), list(map(str, files)))
-    return [text for source in sources for text in documents(source.read())]
+    return [text for source in sources for text in join_pieces(source.read())]
 
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.txt.gz", "a.csv", "a.0001"])
@@ -102,7 +102,7 @@ def test_folders_of_save_to_disk_are_read(tmp_path):
     for name in ("one", "several"):
         folder = str(tmp_path / name)
         [source] = text_sources(TextArguments(dataset_name=folder), None)
-        assert list(documents(source.read())) == one["text"] == texts_of(folder)
+        assert list(join_pieces(source.read())) == one["text"] == texts_of(folder)
         assert source.checksum() == source.checksum()
         assert texts_of(folder, join_lines=True) == TEXTS
         assert text_sources(TextArguments(join_lines=True), [folder])[0].checksum() != source.checksum()

@@ -26,7 +26,7 @@ from tiny import tiny_tokenizer
 from bert_hf.config.arguments import TextArguments
 from bert_hf.console import format_table, logger
 from bert_hf.data.corpus.requested_corpus import text_sources
-from bert_hf.data.text.readers import documents
+from bert_hf.data.text.readers import join_pieces
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.heads.head import rows_of_files
@@ -244,7 +244,7 @@ def read_questions(path, encoding):
 
 def read_texts(path, encoding):
     arguments = TextArguments(train_file=[path], join_lines=False)
-    return [text for source in text_sources(arguments, [path]) for text in documents(source.read())]
+    return [text for source in text_sources(arguments, [path]) for text in join_pieces(source.read())]
 
 
 def pairs_of(rows):

@@ -8,8 +8,8 @@ import pytest
 from bert_hf.config.arguments import TextArguments
 from bert_hf.data.corpus.requested_corpus import text_sources
 from bert_hf.data.text.encoding import split_sentences
-from bert_hf.data.text.line_breaks import join_lines, wrap_width
-from bert_hf.data.text.readers import documents
+from bert_hf.data.text.line_breaks import join_wrapped_lines, wrap_width
+from bert_hf.data.text.readers import join_pieces
 
 
 def paragraphs(seed: int = 0) -> list[str]:
@@ -21,7 +21,7 @@ def paragraphs(seed: int = 0) -> list[str]:
 
 def sentences_of(path, **options) -> list[str]:
     [source] = text_sources(TextArguments(train_file=[str(path)], **options), [str(path)])
-    return [sentence for text in documents(source.read()) for sentence in split_sentences(text)]
+    return [sentence for text in join_pieces(source.read()) for sentence in split_sentences(text)]
 
 
 @pytest.mark.parametrize("width", [40, 72, 100])
@@ -76,7 +76,7 @@ def test_files_of_few_lines_are_judged_together(tmp_path, caplog):
 
 def test_a_short_line_and_a_blank_line_end_a_paragraph():
     text = "The ship left at noon\nand came back. Nobody\nknew.\nThe end.\n\nA new part begins now\nand goes on."
-    assert join_lines(text, 24) == (
+    assert join_wrapped_lines(text, 24) == (
         "The ship left at noon and came back. Nobody knew.\nThe end.\n\nA new part begins now and goes on."
     )
-    assert join_lines("one\ntwo\n\nthree", 0) == "one two\n\nthree"
+    assert join_wrapped_lines("one\ntwo\n\nthree", 0) == "one two\n\nthree"

@@ -11,13 +11,13 @@ import pytest
 
 from bert_hf.data.text import readers, tables
 from bert_hf.data.text.input_files import expand_paths
-from bert_hf.data.text.readers import Piece, cut_pieces, documents, read_lines
+from bert_hf.data.text.readers import Piece, cut_pieces, join_pieces, read_lines
 from bert_hf.data.text.sources import TextFile
 from bert_hf.errors import InputError
 
 
 def read_documents(patterns, text_column=None):
-    return [text for path in expand_paths(patterns) for text in documents(TextFile(path, text_column).read())]
+    return [text for path in expand_paths(patterns) for text in join_pieces(TextFile(path, text_column).read())]
 
 
 BROKEN_GZIP = gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9  # after a complete header
@@ -144,7 +144,7 @@ def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
     table = pa.table({"text": texts})
     pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
     del table
-    read = documents(TextFile(str(tmp_path / "a.parquet")).read())
+    read = join_pieces(TextFile(str(tmp_path / "a.parquet")).read())
     before = pa.total_allocated_bytes()
     assert next(read) == texts[0]
     assert pa.total_allocated_bytes() - before < 20_000_000

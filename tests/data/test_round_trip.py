@@ -9,7 +9,7 @@ import pytest
 from paragraphs import PARAGRAPHS
 from transformers import AutoTokenizer, BertTokenizer
 
-from bert_hf.data.text.encoding import encode, split_sentences
+from bert_hf.data.text.encoding import encode_sentences, split_sentences
 from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import script_of, should_strip_accents
 
@@ -45,7 +45,7 @@ def test_a_paragraph_comes_back(language, tmp_path):
     assert tokenizer.unk_token_id not in ids
     for stock in (BertTokenizer.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert stock(text)["input_ids"] == ids
-    assert encode(backend(tokenizer), [text])[0].tolist() == ids[1:-1]
+    assert encode_sentences(backend(tokenizer), [text])[0].tolist() == ids[1:-1]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from bert_hf.console import Finding
 from bert_hf.data.corpus.requested_corpus import prepared_folder, sample_inputs, sentence_language, text_sources
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
-from bert_hf.data.text.readers import documents
+from bert_hf.data.text.readers import join_pieces
 from bert_hf.data.text.tokenization import id_count, load_tokenizer, train_tokenizer
 from bert_hf.data.text.unknown import Unknown, unknown_characters
 
@@ -80,7 +80,7 @@ def report_lines(
         tokenizer = load_tokenizer(corpus.tokenizer())
     else:
         pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
-        texts = list(documents(pieces))
+        texts = list(join_pieces(pieces))
         yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
         if tokenizer_args.tokenizer_name:
             tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())

@@ -20,13 +20,13 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[i
     """Find the documents that equal an earlier one; a document of any length takes 8 bytes of memory.
 
     Return the numbers of these documents (from 0 in each input) by the index of their input, without inputs that have
-    none; and how many documents are not empty.
+    none; and how many documents are not blank.
     """
     computed = map_ahead(document_digests, ((source,) for source in inputs), num_proc)
     per_input = list(progress(computed, "comparing documents", "inputs", len(inputs)))
     digests = np.concatenate([np.zeros(0, np.uint64), *per_input])  # the empty array: there may be no input
 
-    # All but the first of equal digests, empty documents (0) aside
+    # All but the first of equal digests, blank documents (0) aside
     filled = digests != 0
     is_duplicate = filled & (first_of_equal(digests) != np.arange(len(digests)))
 
@@ -39,17 +39,17 @@ def find_duplicates(inputs: Sequence[Source], num_proc: int = 1) -> tuple[dict[i
 
 
 def document_digests(source: Source) -> np.ndarray:
-    """Return (documents,) uint64: equal for documents that differ in ASCII white space only, 0 for empty ones."""
+    """Return (documents,) uint64: equal for documents that differ in ASCII white space only, 0 for blank ones."""
     digests = bytearray()
     digest = hashlib.blake2b(digest_size=8)
-    empty = True
+    blank = True  # the current document, so far
     for text, document_ends in source.read():
-        empty = empty and not text.strip()
+        blank = blank and not text.strip()
         digest.update(text.encode("utf-8", "surrogatepass").translate(None, b" \t\n\r\v\f"))
         if document_ends:
-            digests += bytes(8) if empty else digest.digest()
+            digests += bytes(8) if blank else digest.digest()
             digest = hashlib.blake2b(digest_size=8)
-            empty = True
+            blank = True
     return np.frombuffer(digests, np.uint64)
 
 

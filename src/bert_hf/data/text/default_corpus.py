@@ -53,33 +53,33 @@ class Documentation:
 
 @functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work
 def default_documents() -> tuple[str, ...]:
-    """Return documentation found on this machine: each help topic of Python, each module's docstrings.
+    """Return documentation found on this machine: a document is a help topic of Python or a module's docstrings.
 
-    Only prose is kept, paragraph by paragraph, and a paragraph that begins or reads like an earlier one is dropped, so
-    that held-out modules are not copies of others. About 9 MB.
+    Only prose is kept, paragraph by paragraph, and a paragraph that begins or ends like an earlier one is dropped, so
+    that held-out modules are not copies of others. About 9 MB, at most about `DEFAULT_SHARE` of each package.
     """
     seen = set()
     documents = []
     library = Path(sysconfig.get_path("stdlib"))
-    packages = map(_docstrings_of_modules, [library, *_package_folders()])
-    for texts_of_package in [_help_topics(library), *packages]:
-        size = 0
-        for texts in texts_of_package:  # of a document
+    packages = [_help_topics(library), *map(_docstrings_of_modules, [library, *_package_folders()])]
+    for package in packages:  # a generator that reads one module after the other
+        size = 0  # characters
+        for texts in package:  # those of one document
             paragraphs = [paragraph for paragraph in _prose_paragraphs(texts) if _add_if_new(paragraph, seen)]
             if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:  # else hardly a sentence pair
                 documents.append("\n".join(paragraphs))
                 size += len(documents[-1])
-            if size >= DEFAULT_SHARE:  # before the other modules are read
+            if size >= DEFAULT_SHARE:
                 break
     return tuple(documents)
 
 
 def _help_topics(library: Path) -> Iterator[list[str]]:
-    """Yield each topic of Python's `help()`, as a list of one text, from the folder of the standard library."""
+    """Yield each long topic of Python's `help()`, as a list of one text, from the folder of the standard library."""
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
         for node in ast.walk(ast.parse(topics.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:  # no key
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:  # no title
                 yield [node.value]
 
 
@@ -115,7 +115,7 @@ def _docstrings(path: Path) -> list[str]:
 def _prose_paragraphs(texts: list[str]) -> Iterator[str]:
     """Yield the paragraphs of docstrings or help topics that read as prose: no examples or tables.
 
-    Of a list of parameters only the first name goes; a heading directly above its text stays.
+    Of a list of parameters only the first line, a name and its type, is left out; a heading directly above text stays.
     """
     for text in texts:
         for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
@@ -123,7 +123,7 @@ def _prose_paragraphs(texts: list[str]) -> Iterator[str]:
             if any(line.startswith((">>>", "...", "..", "|", "+-", "$", "#")) for line in lines):
                 continue
 
-            # "axis : int" begins a parameter; a line of dashes underlines a heading
+            # Without the line "axis : int" of a parameter, and lines of dashes, which underline a heading
             if len(lines) > 1 and re.match(r"^[\w, *`]+ ?: ", lines[0]):
                 lines = lines[1:]
             lines = [line for line in lines if not re.fullmatch(r"[-=~^*_+ ]{3,}", line)]

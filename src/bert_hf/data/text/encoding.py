@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 
 from bert_hf.data.text.readers import Piece
 
-MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
+MAX_SENTENCE_LENGTH = 1000  # characters; longer text without full stops is cut, at a space if there is one
 LONG_LINE = 10_000  # characters of a line after which it is cut at an end of a sentence, for `sentencex`
-GROUP = 1 << 18  # characters that are encoded at once
+GROUP = 1 << 18  # characters after which a group of pieces, which is encoded at once, ends
 _REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script, region: sentencex has no rules for them
 # Code of three letters → the code of two by which `sentencex` knows the language
 _TWO_LETTERS = {
@@ -44,8 +44,8 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
 
     A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
     code, of a related language or of English). A sentence of more than `MAX_SENTENCE_LENGTH` characters (text without
-    full stops) is cut at the last white space before that length, or at that length if there is none. Without a
-    language a line of any length is a sentence: the format of the 2018 code.
+    full stops) is cut at the last space before that length, or at that length if there is none. Without a language a
+    line of any length is a sentence: the format of the 2018 code.
     """
     if language is None:
         return [line.strip() for line in text.split("\n") if line.strip()]
@@ -59,7 +59,7 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
 
 
 def _split_long_line(line: str) -> Iterator[str]:
-    """Yield a line in parts: each ends at the first sentence end after `LONG_LINE` characters that no space follows.
+    """Yield a line in parts, cut at the first sentence end after `LONG_LINE` characters that no space follows.
 
     `sentencex` (1.0.32) takes time that is quadratic in the number of sentences without a space between them.
     """
@@ -87,7 +87,7 @@ def _sentences_of_line(line: str, language: str) -> list[str]:
 
 
 def _cut_long_sentence(sentence: str) -> Iterator[str]:
-    """Yield the sentence in parts of at most `MAX_SENTENCE_LENGTH` characters, cut at white space if there is any."""
+    """Yield the sentence in parts of at most `MAX_SENTENCE_LENGTH` characters, cut at a space if there is one."""
     begin = 0
     while begin < len(sentence):
         end = begin + MAX_SENTENCE_LENGTH
@@ -100,14 +100,14 @@ def _cut_long_sentence(sentence: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(path: str | Path, version: str = "") -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`; cached, and loaded again for a new `version` of its content."""
+    """Return the tokenizer of a `tokenizer.json`, without truncation and padding; cached by path and `version`."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def encode_sentences(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the token ids of all sentences, one after the other (int32), and how many each sentence has (int64)."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(sentences, add_special_tokens=False)]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -143,9 +143,9 @@ def sentences_per_document(sentence_counts: np.ndarray, ends: np.ndarray) -> np.
 
 
 def batch_text_pieces(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, ...]]:
-    """Yield pieces in groups of about `GROUP` characters.
+    """Yield pieces in groups; a group ends when it has `GROUP` characters.
 
-    A document of several pieces ends its group, so that a shard, which consists of groups, can end after it.
+    A document of several pieces also ends its group, so that a shard, which consists of groups, can end after it.
     """
     group = []
     size = 0
@@ -169,10 +169,10 @@ def encode_group(group: tuple[Piece, ...], tokenizer: tuple[str, str] | Tokenize
     `tokenizer` may be the arguments of `load_encoder`: a worker process then loads it once for all of its groups.
     """
     encoder = tokenizer if isinstance(tokenizer, Tokenizer) else load_encoder(*tokenizer)
-    sentences = [split_sentences(piece.text, language) for piece in group]
-    ids, lengths = encode(encoder, list(itertools.chain.from_iterable(sentences)))
+    sentences_of_pieces = [split_sentences(piece.text, language) for piece in group]
+    ids, lengths = encode_sentences(encoder, list(itertools.chain.from_iterable(sentences_of_pieces)))
     filled = lengths > 0
-    piece_of_sentence = np.repeat(np.arange(len(group)), list(map(len, sentences)))
+    piece_of_sentence = np.repeat(np.arange(len(group)), list(map(len, sentences_of_pieces)))
 
     unknown_id, id_type = _unknown_id_and_type(encoder)
     return Encoded(
@@ -186,7 +186,7 @@ def encode_group(group: tuple[Piece, ...], tokenizer: tuple[str, str] | Tokenize
 
 @functools.lru_cache(maxsize=2)
 def _unknown_id_and_type(tokenizer: Tokenizer) -> tuple[int | None, type]:
-    """Return the id of the unknown token (None: there is none), and the smaller numpy type that holds all ids."""
+    """Return the id of the unknown token (None: there is none), and a type for ids: uint16 if they fit, else int32."""
     model = json.loads(tokenizer.to_str())["model"]
     ids = tokenizer.get_vocab()
     unknown_id = model.get("unk_id", ids.get(model.get("unk_token")))  # Unigram models have the id, others the token

@@ -57,7 +57,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 
 def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
-    """Return the files (with `folders`, folders too) that paths and globs name, each once; at least one for each."""
+    """Return the files (with `folders`, folders too) of paths and globs, each file once; no match is an error."""
     by_real_path = {}  # a file that was held out under one name must not be trained on under another
     for pattern in patterns:
         matches = [pattern] if folders and os.path.isdir(pattern) else _expand_path(pattern)
@@ -69,7 +69,7 @@ def expand_paths(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def check_disjoint(**patterns_of_option: list[str] | None) -> None:
-    """Check that no file is given to two options: its rows would be trained on and tested."""
+    """Raise an `InputError` if a file is given to two options: its rows would be trained on and tested."""
     option_of_file: dict[str, str] = {}
     for option, patterns in patterns_of_option.items():
         for path in expand_paths(patterns or [], folders=True):
@@ -107,9 +107,9 @@ def kind_of(path: str | Path) -> str:
     return kind or kind_by_name(path)
 
 
-@functools.lru_cache(maxsize=100_000)  # a file is looked into once, however often it is asked
+@functools.lru_cache(maxsize=100_000)  # a file is looked into once, and again when its `mtime` changes
 def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None]:
-    """Return compression and kind of a file, each if its content tells it; `mtime` is for the cache."""
+    """Return (compression, kind) of a file, each None if its content does not tell it; reject what cannot be read."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         packing = next((suffix for magic, suffix in _COMPRESSED.items() if head.startswith(magic)), None)
@@ -121,7 +121,7 @@ def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None
                 return packing, None
 
     _reject_other_formats(head, path)
-    kind = _kind_of_text(head, kind_by_name(path))
+    kind = _kind_by_content(head, kind_by_name(path))
     if kind in (".csv", ".tsv") and b"\r" in head and b"\n" not in head:
         remedy = f"convert the file: tr '\\r' '\\n' < {path}"
         raise InputError("its lines end as on an old Mac (CR)", where=path, remedy=remedy)
@@ -137,7 +137,7 @@ def _reject_other_formats(head: bytes, path: str) -> None:
         raise InputError(f"{unreadable}, not text", where=path, remedy="save its text as a .txt, .csv or .jsonl")
 
 
-def _kind_of_text(head: bytes, named: str) -> str | None:
+def _kind_by_content(head: bytes, named: str) -> str | None:
     """Return the kind of a file by its first bytes, decompressed; None if the kind by its name (`named`) counts."""
     head = head.removeprefix(codecs.BOM_UTF8)
     text = head.lstrip()
@@ -157,7 +157,7 @@ def _kind_of_text(head: bytes, named: str) -> str | None:
 
 
 def _are_json_objects(text: bytes) -> bool:
-    """Return True if the first three lines are JSON objects."""
+    """Return True if the first lines, up to three, are JSON objects."""
     lines = [line for line in text.split(b"\n")[:4] if line.strip()]
     try:
         values = [json.loads(line) for line in lines[:-1] or lines]  # the last of several lines may be cut off
@@ -167,7 +167,7 @@ def _are_json_objects(text: bytes) -> bool:
 
 
 def _kind_of_table(head: bytes) -> str | None:
-    """Return `.tsv` or `.csv` if the first line has a usual name of a column, and rows have as many fields; else None.
+    """Return `.tsv` or `.csv` if line 1 has a usual name of a column, and 9 of 10 others as many fields; else None.
 
     Semicolons and |, which are rare in prose, need no usual name where each of at least five rows has as many fields.
     """

@@ -4,18 +4,18 @@ import itertools
 from collections.abc import Iterable
 
 _ENDS = tuple(".!?:;…。！？।\"'”’»)]")  # characters that end a line between sentences
-_FEWEST_LINES = 20  # lines that tell whether a text is wrapped
+_FEWEST_LINES = 20  # fewer do not tell whether a text is wrapped
 _WIDTHS = range(30, 121)  # columns at which text is wrapped
 _FULL = 0.75  # a line of this share of the width is continued by the next one
 
 
 def wrap_width(texts: Iterable[str]) -> int | None:
-    """Return the width at which the lines of the texts are broken inside sentences; None where they are not.
+    """Return the width at which the lines of the texts are broken inside sentences; None: they are not, or are few.
 
     In wrapped text nearly all lines but the last of a paragraph are almost full, and most end inside a sentence.
     """
-    pairs = itertools.chain.from_iterable(itertools.pairwise(text.split("\n")) for text in texts)
-    lines = [line.rstrip() for line, following in pairs if line.strip() and following.strip()]
+    neighbours = itertools.chain.from_iterable(itertools.pairwise(text.split("\n")) for text in texts)
+    lines = [line.rstrip() for line, following in neighbours if line.strip() and following.strip()]
     if len(lines) < _FEWEST_LINES:
         return None
 
@@ -28,7 +28,7 @@ def wrap_width(texts: Iterable[str]) -> int | None:
     return width if width in _WIDTHS and full_share > 0.8 and is_prose else None
 
 
-def join_lines(text: str, width: int) -> str:
+def join_wrapped_lines(text: str, width: int) -> str:
     """Join each line to the next one, up to a blank line, where it is almost full or the next word had no room in it.
 
     The width 0 joins all lines of a paragraph. With the width 24:

@@ -34,7 +34,7 @@ def is_mail(head: bytes) -> bool:
 
 
 def split_mbox(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the mails of an mbox without the `From …` lines before them: line 1, or with a time after a blank line."""
+    """Yield each mail of an mbox, without its line `From …`: the first line, or one with a time after a blank line."""
     mail: list[bytes] = []
     blank = True
     for number, line in enumerate(lines):
@@ -104,7 +104,7 @@ class _TextCollector(HTMLParser):
 
 
 def html_text(html: str) -> str:
-    """Return the text of an HTML page or mail, without its tags."""
+    """Return the text that an HTML page or mail shows, without tags and blank lines."""
     parser = _TextCollector()
     parser.feed(html)
     parser.close()

@@ -38,7 +38,7 @@ def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
     yield Piece(text[begin:])
 
 
-def documents(pieces: Iterable[Piece]) -> Iterator[str]:
+def join_pieces(pieces: Iterable[Piece]) -> Iterator[str]:
     """Yield each document as one string, joined from its pieces; for documents that are known to be small."""
     pending = []
     for piece in pieces:
@@ -49,7 +49,7 @@ def documents(pieces: Iterable[Piece]) -> Iterator[str]:
 
 
 def first_pieces(pieces: Iterable[Piece], characters: int) -> Iterator[Piece]:
-    """Yield pieces up to the one with which they have more than `characters` characters."""
+    """Yield pieces until they have more than `characters` characters together."""
     size = 0
     for piece in pieces:
         yield piece
@@ -62,7 +62,7 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
     """Yield (line number from 1, line without its end) of a text file, compressed or not; by default UTF-8."""
     if encoding is None:  # errors name the line and column of a byte that is not UTF-8
         for number, _, raw, _ in _raw_lines(path):
-            yield number, _decode(raw, path, number).removesuffix("\n")
+            yield number, _decode_line(raw, path, number).removesuffix("\n")
         return
 
     try:
@@ -74,9 +74,9 @@ def read_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[
 
 
 def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
-    """Yield (line number, column, bytes, whether the line ends with them): lines in parts of at most `longest` bytes.
+    """Yield (line number from 1, offset in the line, bytes, whether the line is known to end with them).
 
-    A part ends after a space, or at least between two characters (which take up to four bytes). With `longest` = 8:
+    A line of more than `longest` bytes comes in parts, cut after a space or else between characters. With 8:
 
         b"a long line\\nnext"   →   (1, 0, b"a long ", False), (1, 7, b"line\\n", True), (2, 0, b"next", False)
     """
@@ -104,7 +104,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
 
 
-def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
+def _decode_line(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
     """Return a line, or its part after `column` bytes, as text, an end "\\r\\n" as "\\n"; only UTF-8 is allowed."""
     text = decode_utf8(raw, path, number, column)
     return text[:-2] + "\n" if text.endswith("\r\n") else text
@@ -137,7 +137,7 @@ def read_plain(path: str) -> Iterator[Piece]:
     blank = True  # the current line, so far
 
     for number, column, raw, ends in _raw_lines(path, PIECE):
-        part = _decode(raw, path, number, column)
+        part = _decode_line(raw, path, number, column)
         is_doc_line = has_doc_lines and column == 0 and part.startswith(("<doc ", "<doc>", "</doc>"))
         if has_doc_lines and not is_doc_line and not part.strip():
             continue  # blank lines separate nothing here

@@ -15,7 +15,7 @@ from typing import Any
 from bert_hf.config.files import file_checksum, text_checksum
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import ARTICLES, kind_of
-from bert_hf.data.text.line_breaks import join_lines, wrap_width
+from bert_hf.data.text.line_breaks import join_wrapped_lines, wrap_width
 from bert_hf.data.text.readers import Piece, cut_pieces, first_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError, first_line
@@ -51,7 +51,7 @@ class TextFile:
         return checksum if width is None else text_checksum(f"{checksum} joined at {width}")
 
     def width(self) -> int | None:
-        """Return the width for `join_lines`: 0 joins all lines of a paragraph; None: the lines stay as they are."""
+        """Return the width for `join_wrapped_lines`: 0 joins all lines of a paragraph; None: no line is joined."""
         if self.join_lines is not None:
             return 0 if self.join_lines else None
         status = os.stat(self.path)
@@ -61,7 +61,7 @@ class TextFile:
         """Yield its documents, with wrapped lines joined."""
         width = self.width()
         for piece in self.read_as_it_stands():
-            yield piece if width is None else piece._replace(text=join_lines(piece.text, width))
+            yield piece if width is None else piece._replace(text=join_wrapped_lines(piece.text, width))
 
     def read_as_it_stands(self) -> Iterator[Piece]:
         """Yield its documents with the line breaks of the file."""
@@ -88,7 +88,7 @@ class SmallFiles:
         return text_checksum("\n".join(f"{file.name} {file.checksum()}" for file in self.files))
 
     def read(self) -> Iterator[Piece]:
-        """Yield the documents of the files; none goes on in the next file."""
+        """Yield the documents of the files; the end of a file ends its last document."""
         for file in self.files:
             yield from file.read()
 
@@ -150,12 +150,12 @@ class HubShard:
         return text_checksum(" ".join([self.name, *content, *joined]))
 
     def read(self) -> Iterator[Piece]:
-        """Yield its rows; each is a document."""
+        """Yield the texts of its rows, each a document; empty ones are left out."""
         with _hub_errors(self.dataset):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
             for text in row_texts((Row(row, self.dataset) for row in shard), self.text_column):
                 if text:
-                    yield from cut_pieces(join_lines(text, 0) if self.join_lines else text)
+                    yield from cut_pieces(join_wrapped_lines(text, 0) if self.join_lines else text)
 
 
 Source = TextFile | SmallFiles | HubShard | Documentation
@@ -202,7 +202,7 @@ def _load_streaming(dataset: str, config: str | None) -> Any:
 def hub_rows(
     dataset: str | Mapping[str, Any], config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
-    """Return the rows of those splits of a dataset (id, folder, or splits in memory) that have any; `train` must."""
+    """Return the rows of each non-empty split of a dataset (id, folder, or splits in memory); `train` is required."""
     name = dataset if isinstance(dataset, str) else "dataset"
     by_split: Any = dataset
     if isinstance(dataset, str):

@@ -6,8 +6,8 @@ separator   The one by which most lines have the same number of fields, two or m
             Excel's first line `sep=;` names it. Else commas in a .csv, tabs in a .tsv (or .txt).
 quotes      RFC 4180. In a .tsv or .txt with tabs or |, if one of its lines breaks these rules, quotes are text.
 mails       A file of mails has one row for each, whose column `text` has subject and body.
-header      The first row, unless no column has a usual name and a value of the first row occurs again below it.
-            Where it occurs again as a whole, as in files that were joined, it is left out.
+header      The first row, unless no column has a usual name and a value of the first row occurs again below it (of
+            more than two columns: twice). Where it occurs again as a whole, as in joined files, it is left out.
 columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
 """
 
@@ -34,8 +34,8 @@ from bert_hf.errors import InputError, did_you_mean
 
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
-_DIALECT_LINES = 1000  # by which separator and header are known
-_DIALECT_ROWS = 100  # of JSON, among which the first may leave out its text
+_DIALECT_LINES = 1000  # first lines, from which separator and header are recognised
+_DIALECT_ROWS = 100  # first rows of JSON: they have the column of the text, which the very first may leave out
 _JSON_HINT = "write one JSON object per line"
 
 _ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
@@ -106,27 +106,27 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     if kind == ".parquet":  # of the other columns only the first row is read
         first = next(read_rows(path, class_names=False), None)
         if first is not None:
-            text_column = text_column or _column_of_text(first)
+            text_column = text_column or _choose_column_and_log(first)
             text_of(first, text_column)  # an error names all columns
             rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
             yield from row_texts(rows, text_column)
     elif kind in _JSON:
         yield from row_texts(read_rows(path), text_column)
     else:
-        yield from filter(str.strip, row_texts(read_rows(path), text_column, only_strings=False))
+        yield from filter(str.strip, row_texts(read_rows(path), text_column, by_type=False))  # all cells are strings
 
 
-def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
+def row_texts(rows: Iterable[Row], text_column: str | None, by_type: bool = True) -> Iterator[str]:
     """Yield the text of each row, except null; without a `text_column`, `choose_column` decides by the first row."""
     for row in rows:
-        text_column = text_column or _column_of_text(row, only_strings)
+        text_column = text_column or _choose_column_and_log(row, by_type)
         if (text := text_of(row, text_column)) is not None:
             yield text
 
 
-def _column_of_text(row: Row, only_strings: bool = True) -> str:
-    """Return `choose_column`, and log it if other columns have text, too, and its name is not `text`."""
-    column = choose_column(row, only_strings)
+def _choose_column_and_log(row: Row, by_type: bool = True) -> str:
+    """Return the column from `choose_column`; log it if its name is not `text` and other columns have text, too."""
+    column = choose_column(row, by_type)
     others = [name for name, value in row.values.items() if name != column and isinstance(value, str) and " " in value]
     if column != TEXT_NAMES[0] and others:
         log_once(f"the text is in column {column!r}, not in {shorten_list(others)} (--text_column names another)")
@@ -158,16 +158,15 @@ def parsed_cell(value: Any) -> Any:
         return value
     if _NUMPY_LIST.fullmatch(value):
         return [ast.literal_eval(element) for element in re.findall(_ELEMENT, value)]
-    if value[0] == "{":
-        value = _NUMPY_ARRAY.sub(r"\1", value)  # array([1, 2]) → [1, 2]
+    text = _NUMPY_ARRAY.sub(r"\1", value) if value[0] == "{" else value  # array([1, 2]) → [1, 2]
     for parse in (ast.literal_eval, json.loads):  # null, true and false are JSON's
         with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            return parse(value)
+            return parse(text)
     return value
 
 
 def without_rejected(rows: list[Row]) -> list[Row]:
-    """Return the rows without those that an annotator rejected or ignored (Prodigy's column `answer`); log them."""
+    """Return the rows without those that an annotator rejected or ignored (Prodigy: `answer`); log their number."""
     answers = {str(row.values.get("answer")) for row in rows}  # a list cannot be in a set
     if not answers <= {"accept", "reject", "ignore"} or answers == {"accept"}:  # not Prodigy's, or all accepted
         return rows
@@ -185,7 +184,7 @@ def list_cell(value: Any) -> list | None:
 
 
 def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
-    """Return the column with the first of the names, else the only one with one of them, in any case; else None."""
+    """Return the column `names[0]`, else the only one with one of the names in upper or lower case; else None."""
     usual = [column for column in columns if column.lower() in names]
     if names[0] in usual:
         return names[0]
@@ -197,8 +196,8 @@ def is_index(column: str) -> bool:
     return not column.strip() or column.startswith("__index_level_")
 
 
-def choose_column(row: Row, only_strings: bool = True) -> str:
-    """Return the column of the text by the first row: by its name, else (`only_strings`) the only one of strings."""
+def choose_column(row: Row, by_type: bool = True) -> str:
+    """Return the column of the text by the first row: of a usual name, else (`by_type`) the only one of strings."""
     if column := usual_column(row.values, TEXT_NAMES):
         return column
 
@@ -206,7 +205,7 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     strings = [name for name, value in named.items() if isinstance(value, str | None)]  # null may be text later
     # A longer list, such as SQuAD's `paragraphs`, may hold the text
     longest_list = max((len(str(value)) for value in named.values() if isinstance(value, list)), default=0)
-    if only_strings and len(strings) == 1 and longest_list <= len(str(named[strings[0]])):
+    if by_type and len(strings) == 1 and longest_list <= len(str(named[strings[0]])):
         return strings[0]
 
     remedy = f"pass --text_column, one of: {', '.join(named)}"
@@ -218,28 +217,19 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
 def _separated_rows(
     path: str, kind: str, encoding: str | None, separator: str | None, columns: Sequence[str] | None
 ) -> Iterator[_Numbered]:
-    """Yield the rows of a .csv, .tsv or .txt; its first lines tell separator, quotes and header (see `read_rows`)."""
+    """Yield the rows of a .csv, .tsv or .txt, and log if it has no header or repeats it (see `read_rows`)."""
     lines = read_lines(path, encoding)
     head = list(itertools.islice(lines, _DIALECT_LINES))
-    texts = [line for _, line in head]
 
-    sep_line = re.fullmatch('"?sep=(.)"?', texts[0]) if texts else None  # as Excel reads and some exports write it
-    delimiter = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    delimiter = delimiter or (sep_line[1] if sep_line else _choose_separator(texts, kind))
-    quoted = kind not in _TABS or delimiter in ",;" or _quotes_follow_rfc(path, encoding, delimiter)
+    sep_line = re.fullmatch('"?sep=(.)"?', head[0][1]) if head else None  # as Excel reads and some exports write it
+    if sep_line:
+        head[0] = (1, "")  # no row: empty lines are skipped
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    separator = separator or (sep_line[1] if sep_line else _choose_separator([line for _, line in head], kind))
+    quoted = kind not in _TABS or separator in ",;" or _quotes_follow_rfc(path, encoding, separator)
 
-    def fields_of(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:  # of the rows after `sep=`
-        return itertools.islice(_fields(lines, path, delimiter, quoted), 1 if sep_line else 0, None)
-
-    # Names of the columns, if the first row has none
-    _, first = next(fields_of(head), (1, []))
-    has_names = not {*first, *map(str.lower, first)}.isdisjoint([*(columns or []), *TEXT_NAMES])
-    if columns and not has_names and len(first) in (1, len(columns)):
-        names = list(columns) if len(first) > 1 else ["text"]
-    else:
-        names = _names_without_header(fields_of(head))
-
-    rows = fields_of(itertools.chain(head, lines))
+    names = _names_without_header(_fields(head, path, separator, quoted), columns)
+    rows = _fields(itertools.chain(head, lines), path, separator, quoted)
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
@@ -250,7 +240,7 @@ def _separated_rows(
     repeated_headers = 0
     for line, fields in rows:
         if len(fields) != len(names):
-            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(delimiter, repr(delimiter))
+            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(separator, repr(separator))
             what = f"{len(fields)} fields between {between} instead of {len(names)}"
             raise InputError(what, where=path, line=line, remedy="fix the row or the header, or pass --separator")
         if len(fields) > 1 and fields == header:
@@ -289,17 +279,21 @@ def _choose_separator(lines: list[str], kind: str) -> str:
     return chosen
 
 
-def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
-    """Return names for the columns of a table without a header; [] for a table with one.
+def _names_without_header(rows: Iterator[tuple[int, list[str]]], columns: Sequence[str] | None) -> list[str]:
+    """Return names for the columns of a table without a header, `columns` if they fit; [] for a table with one.
 
-    A label occurs in many rows and the name of a column in one:
+    A label occurs in many rows (of more than two columns: in three) and the name of a column in one:
 
         ham<TAB>Ok lar    spam<TAB>Win!    ham<TAB>Hi      → label, text
         Ok lar,ham        Win!,spam        Hi,ham          → text, label
-        3,Wall St.,Oil    4,Title,News     3,Other,Text    → column 1, column 2, column 3
+        3,Wall St.,Oil    3,Title,News     3,Other,Text    → column 1, column 2, column 3
         v1<TAB>v2         ham<TAB>Ok lar   spam<TAB>Win!   → a header
     """
     _, first = next(rows, (1, []))
+    has_names = not {*first, *map(str.lower, first)}.isdisjoint([*(columns or []), *TEXT_NAMES])
+    if columns and not has_names and len(first) in (1, len(columns)):
+        return list(columns) if len(first) > 1 else ["text"]
+
     usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
     if len(first) < 2 or all(usual) or (len(first) > 2 and any(usual)):
         return []
@@ -319,9 +313,9 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]]) -> list[str]:
 
 
 def _quotes_follow_rfc(path: str, encoding: str | None, separator: str) -> bool:
-    """Return True if the quotes in each line follow RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
+    """Return True if the quotes in all lines follow RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
 
-    The last line may be cut off, if another line has a doubled quote.
+    The last line may be cut off, if another line has a doubled quote. The whole file is read.
     """
     doubled = False  # a line that follows it has a doubled quote
     broken = []  # numbers of lines that do not follow it
@@ -341,7 +335,7 @@ def _quotes_follow_rfc(path: str, encoding: str | None, separator: str) -> bool:
 def _fields(
     lines: Iterable[tuple[int, str]], path: str, separator: str, quoted: bool
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line and the fields of each row, the header included; empty lines are skipped."""
+    """Yield (first line number, fields) of each row, the header included; empty lines are skipped."""
     if not quoted:
         yield from ((number, line.split(separator)) for number, line in lines if line)
         return
@@ -364,12 +358,12 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     head = list(itertools.islice(lines, 2))
     begin, first = head[0] if head else (1, "")
     lines = itertools.chain(head, lines)
-    if first.lstrip().startswith("[") or first.strip() == "{":
+    if first.lstrip().startswith("[") or first.strip() == "{":  # an array, or one object over several lines
         text = "\n" * (begin - 1) + "\n".join(line for _, line in lines)  # blank lines, so that errors name the line
         items = ((None, item) for item in _rows_inside(parse_json(text, path, "fix the array of JSON objects")))
     else:
         items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in lines)
-        if len(head) == 1:
+        if len(head) == 1:  # perhaps one object around all rows
             items = ((number, row) for number, item in items for row in _rows_inside(item))
 
     beginning = list(itertools.islice(items, _DIALECT_ROWS))
@@ -386,7 +380,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
 
 
 def _rows_inside(content: Any) -> list:
-    """Return the rows of a whole JSON file: an array, or the one under a usual key of an object, else the object."""
+    """Return the rows of a whole JSON file: its array, or that under a usual key of its object; else [content]."""
     if isinstance(content, list):
         return content
     usual = [content.get(key) for key in ("data", "rows", "examples")] if isinstance(content, dict) else []
@@ -394,7 +388,7 @@ def _rows_inside(content: Any) -> list:
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
-    """Yield number and values of each row, of all columns or only `columns`; `class_names`: see `read_rows`."""
+    """Yield (number from 1, values) of each row, of all columns or only `columns`; `class_names`: see `read_rows`."""
     try:
         source: Any = open_bytes(path) if compression(path) else path
         if not isinstance(source, str) and not source.seekable():  # Parquet files are read from the end
@@ -414,7 +408,7 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
 
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
-    """Return the row with names of classes in place of numbers; -1, which marks an unlabelled row, becomes None."""
+    """Return the row with names of classes for numbers, by its `datasets.Features`; -1 (unlabelled) becomes None."""
     named_row = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements

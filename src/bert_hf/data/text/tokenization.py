@@ -48,16 +48,14 @@ def train_tokenizer(
     The alphabet is the 1,000 most frequent characters, or as many as make up 99.95 % of the text (Chinese, Japanese
     and Korean need more), but more than 1,000 take no more than half of the vocabulary. Every character of it is in
     the vocabulary both as the start and as the continuation (##) of a word, and only others become [UNK]. The same
-    texts and options give the same vocabulary. A line says whether accents are stripped, and why.
+    texts and options give the same vocabulary.
 
     Args:
         vocab_size: an upper limit; a small text gives a smaller vocabulary.
-        strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
-            Cyrillic letters (see `writing_systems.should_strip_accents`); else they are stripped, as in the 2018 code.
+        strip_accents: None keeps accents if `do_lower_case` is false; else the scripts of the text and the frequency
+            of its accents decide (`should_strip_accents`), and the reason is logged.
     """
-    characters = Counter()
-    for text in texts:
-        characters.update(text)
+    characters = Counter(itertools.chain.from_iterable(texts))
     if strip_accents is None and do_lower_case:
         should_strip, reason = should_strip_accents(characters)
         strip_accents = None if should_strip else False  # None is recorded for True, as in the 2018 code
@@ -75,7 +73,7 @@ def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str],
     """Return the vocabulary that the Rust trainer learns, completed (`_complete_vocabulary`).
 
     The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
-    the lower number: each training would give another vocabulary. As special tokens they are numbered in order.
+    the lower number: each training would give another vocabulary. Passed as special tokens they are numbered in order.
     """
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
@@ -95,8 +93,8 @@ def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str],
 def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
     """Let the trainer skip words that WordPiece does not split (of more than 100 characters: they are [UNK]).
 
-    Its time is quadratic in the length of a word: 9 s for one of 200,000 bases of DNA. The rule costs a quarter of the
-    time of any text, so it is added only where characters without white space come in such a number.
+    Its time is quadratic in the length of a word: 9 s for one of 200,000 bases of DNA. The rule makes any training a
+    quarter slower, so it is added only if white space leaves such a word in one of the texts.
     """
     longest = cast(WordPiece, rust.model).max_input_chars_per_word
     if any(max(map(len, text.split()), default=0) > longest for text in texts):
@@ -190,15 +188,13 @@ def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> Pre
     loader: Any = AutoTokenizer
     options: dict[str, Any] = {}
 
-    # BertTokenizer takes its defaults for what tokenizer_config.json leaves out, also where tokenizer.json has it
     algorithm = state.get("model", {}).get("type", "WordPiece")
     if config.get("tokenizer_class") in (None, "BertTokenizer", "BertTokenizerFast") and algorithm == "WordPiece":
         loader = BertTokenizer
-        normalizer = state.get("normalizer") or {}
-        if normalizer.get("type") == "BertNormalizer":
-            options = {option: normalizer.get(key) for option, key in _NORMALIZER_KEYS.items()}
-        elif not state and "do_lower_case" not in config:
+        if not state and "do_lower_case" not in config:
             options = _normalization_by_vocabulary(_read_vocabulary(folder / "vocab.txt"), name_or_path, chosen)
+        else:
+            options = _saved_normalization(state)
         options = {option: value for option, value in options.items() if option not in config}
     elif not config:
         what = f"{TOKENIZER_CONFIG} is missing, which names the special tokens of this {algorithm} tokenizer"
@@ -212,6 +208,13 @@ def _load_saved(name_or_path: str | Path, chosen: dict[str, bool | None]) -> Pre
 
     tokenizer.name_or_path = str(name_or_path)  # not the folder of the Hub's cache
     return tokenizer
+
+
+def _saved_normalization(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a tokenizer.json has for `BertTokenizer`, which does not read them there; {} if none."""
+    normalizer = state.get("normalizer") or {}
+    is_bert = normalizer.get("type") == "BertNormalizer"
+    return {option: normalizer.get(key) for option, key in _NORMALIZER_KEYS.items()} if is_bert else {}
 
 
 def _normalization_by_vocabulary(
@@ -244,12 +247,12 @@ def _normalization_by_vocabulary(
 def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, model: str | Path) -> None:
     """Raise an InputError if an id means another piece than in the model's own tokenizer. `[unusedN]` may differ."""
     try:
-        own = _load_saved(model, {"do_lower_case": None, "strip_accents": None})
+        model_vocabulary = _load_saved(model, {"do_lower_case": None, "strip_accents": None}).get_vocab()
     except InputError:  # the model has no tokenizer
         return
-    own_piece = {number: piece for piece, number in own.get_vocab().items() if not piece.startswith("[unused")}
-    shared = [(piece, number) for piece, number in tokenizer.get_vocab().items() if number in own_piece]
-    if different := sum(piece != own_piece[number] for piece, number in shared):
+    model_pieces = {number: piece for piece, number in model_vocabulary.items() if not piece.startswith("[unused")}
+    shared = [(piece, number) for piece, number in tokenizer.get_vocab().items() if number in model_pieces]
+    if different := sum(piece != model_pieces[number] for piece, number in shared):
         what = f"{different:,} of {len(shared):,} ids mean another piece than in the tokenizer of {model}"
         raise InputError(what, where=where, remedy="leave --tokenizer_name out: the checkpoint has its own")
 
@@ -257,7 +260,7 @@ def _check_same_pieces(tokenizer: PreTrainedTokenizerBase, where: str | Path, mo
 def _check_normalization(
     tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool | None, strip: bool | None, chinese: bool
 ) -> None:
-    """Raise an InputError if options contradict a saved BERT tokenizer. (Defaults do not: they may not be meant.)"""
+    """Raise an InputError if options other than the defaults contradict a saved BERT tokenizer."""
     normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return
@@ -275,7 +278,7 @@ def _check_normalization(
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Return the vocabulary of a vocab.txt: the id of a piece is the number of its line, from 0."""
+    """Return the vocabulary of a vocab.txt (id: line number from 0); special tokens that are missing are an error."""
     text = read_input_text(path)
     if text.lstrip().startswith("{"):
         hint = "give the folder that has it with tokenizer_config.json, or a vocab.txt"
@@ -290,7 +293,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
 ) -> None:
-    """Check that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids."""
+    """Check that a tokenizer is fast and has BERT's special tokens, and that the model has embeddings for its ids."""
     where = where or tokenizer.name_or_path or "tokenizer"
     if not tokenizer.is_fast:
         what = f"{type(tokenizer).__name__} has no implementation in the tokenizers library"

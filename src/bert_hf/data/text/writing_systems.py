@@ -19,7 +19,7 @@ _SHARED_NAMES = frozenset({"Modifier", "Combining"})  # first words of names of 
 
 @functools.lru_cache(maxsize=1 << 17)
 def script_of(character: str) -> str | None:
-    """Return the script of a letter or mark: "Latin", "Devanagari", "Cjk", …; None where several scripts share it.
+    """Return the script of a letter or mark: "Latin", "Devanagari", "Cjk", …; None if it is shared or has no name.
 
     Python's Unicode tables have no script property, so it is taken from the first word of the character's name, after
     compatibility forms (full width, mathematical, ligatures) are resolved.
@@ -31,8 +31,8 @@ def script_of(character: str) -> str | None:
 
 
 def should_strip_accents(characters: Counter[str]) -> tuple[bool, str]:
-    """Return True if an uncased tokenizer for a text with these characters strips accents, and the reason, a line."""
-    letters = Counter()
+    """Return whether an uncased tokenizer for a text of these characters should strip accents, and why (a line)."""
+    letters = Counter()  # by script
     for character, count in characters.items():
         if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
             letters[script] += count

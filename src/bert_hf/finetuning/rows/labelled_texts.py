@@ -400,7 +400,7 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
         text, pair = (by_lower_case[name] for name in pairs[0])
     candidates = [name for name in others if not is_index(name)]
     only = candidates[0] if len(candidates) == 1 and label else None
-    text = text or only or choose_column(row._replace(values=others), only_strings=False)
+    text = text or only or choose_column(row._replace(values=others), by_type=False)
     return Columns(text, pair, label, labels)
 
 
