@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
 from bert_hf.finetuning.decisions import baselines as module
-from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts, text_features, tfidf
+from bert_hf.finetuning.decisions.baselines import Baselines, cut_texts, new_vectorizer, text_features
 from bert_hf.finetuning.features.long_texts import encode_texts
 from bert_hf.finetuning.heads.classification import ClassificationHead
 from bert_hf.finetuning.rows.labelled_texts import LabelledTexts
@@ -55,7 +55,7 @@ def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, len
 
 def test_features_of_a_pair():
     rows = LabelledTexts(["red green", "red"], ["a", "b"], pairs=["green blue", "blue"])
-    features = text_features(tfidf("words").fit([*rows.texts, *(rows.pairs or [])]), rows).toarray()
+    features = text_features(new_vectorizer("words").fit([*rows.texts, *(rows.pairs or [])]), rows).toarray()
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2)).fit([*rows.texts, *rows.pairs])
     first = vectorizer.transform(rows.texts).toarray()

@@ -22,7 +22,7 @@ def check_demo(demo_args: DemoArguments) -> Iterator[str]:
 
 
 def make_demo(where: str | Path) -> Any:
-    """Return the Gradio app (`gradio.Blocks`) of a finished model: folder or Hub id. It sends and records nothing."""
+    """Return the Gradio app (`gradio.Blocks`) of a finished model: folder or Hub id. Set Gradio to record nothing."""
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 

@@ -1,8 +1,7 @@
 """Per-example losses of the stock heads, which sum exactly in any batch layout.
 
 The stock heads return a mean over the micro-batch. Under accumulation and on several ranks a mean of such means
-weights a label by the number of labels in its micro-batch, and Trainer divides some of them wrongly
-(docs/reliability.md).
+depends on how the labels are spread over the micro-batches; Trainer divides some wrongly (docs/reliability.md).
 """
 
 import torch
@@ -13,7 +12,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 
 
 def count_labels(labels: Tensor) -> Tensor:
-    """Return (B,) how many labels of each input count: classes other than `IGNORE_INDEX`, numbers other than NaN."""
+    """Return (B,) the number of labels of each input: class ids other than `IGNORE_INDEX`, numbers other than NaN."""
     has_label = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
     return has_label.reshape(len(labels), -1).sum(1)
 

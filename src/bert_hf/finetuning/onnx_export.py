@@ -30,7 +30,7 @@ def check_export(export_args: ExportArguments) -> Iterator[str]:
 
 
 def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int) -> float:
-    """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
+    """Write `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder, after comparing the logits.
 
     The inputs are (batch, tokens), or (batch, choices, tokens) of a model for multiple choice, of any size up to
     `length` tokens. Returns the largest difference of a logit; one of more than 1e-5 · max(1, max|logit|) is an error.
@@ -59,21 +59,15 @@ def export_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fold
 def _write_onnx(model: PreTrainedModel, path: Path, length: int) -> None:
     """Export a model by tracing it on random inputs; batch, choices and length remain free."""
     inputs = _random_inputs(model, 2, min(8, length))
-    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
+    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}  # by axis: those that remain free
     if inputs["input_ids"].dim() == 3:
         sizes[1] = torch.export.Dim("choices")
     sizes[len(sizes)] = torch.export.Dim("length", max=length)  # of the last axis
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
     with warnings.catch_warnings(action="ignore"), torch.inference_mode():
-        program = torch.onnx.export(
-            model,
-            kwargs=inputs,
-            dynamic_shapes=dict.fromkeys(inputs, sizes),
-            input_names=list(inputs),
-            output_names=list(model(**inputs)),
-            dynamo=True,
-            verbose=False,
-        )
+        shapes = dict.fromkeys(inputs, sizes)
+        names: dict[str, Any] = {"input_names": list(inputs), "output_names": list(model(**inputs))}
+        program = torch.onnx.export(model, kwargs=inputs, dynamic_shapes=shapes, dynamo=True, verbose=False, **names)
     assert program is not None
     program.save(path)
 
@@ -96,14 +90,14 @@ def largest_difference(model: PreTrainedModel, path: Path, length: int) -> tuple
         inputs = _random_inputs(model, batch, tokens)
         with torch.inference_mode():
             expected = dict(model(**inputs))
-        for name, other in exported(inputs).items():
-            difference = max(difference, float((expected[name] - other).abs().max()))
+        for name, output in exported(inputs).items():
+            difference = max(difference, float((expected[name] - output).abs().max()))
             largest = max(largest, float(expected[name].abs().max()))
     return difference, largest
 
 
 def open_onnx(path: Path) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Open an exported network as a function of a batch, computed by ONNX Runtime on the CPU."""
+    """Return an exported network as a function from a batch to its outputs by name (ONNX Runtime on the CPU)."""
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -48,30 +49,30 @@ class Predictor:
 
     def rows_and_predictions(self, rows: Sequence[Row]) -> tuple[Any, Any]:
         """Return the rows, as the head reads them, and their predictions (see `Head.decode`)."""
-        read = self.head.read(rows, "ignored")  # without labels
-        encoded = self.head.encode(read)
+        unlabelled = self.head.read(rows, "ignored")  # their labels, if any
+        encoded = self.head.encode(unlabelled)
         kept, _ = self._run_network(encoded.features)
-        return read, self.head.decode(read, encoded, kept)
+        return unlabelled, self.head.decode(unlabelled, encoded, kept)
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
-        """Return the metrics of labelled rows, the head's and `further` ones, and a text on rows and classes."""
+        """Return the metrics of labelled rows, the head's and `further` ones, and a text: counts and `Head.table`."""
         head = self.head
-        read = head.read(rows)
-        head.check({"test": read})
-        encoded = head.encode(read)
+        labelled = head.read(rows)
+        head.check({"test": labelled})
+        encoded = head.encode(labelled)
         kept, losses = self._run_network(encoded.features)
         assert losses is not None  # the rows have labels
-        predictions = head.decode(read, encoded, kept)
-        metrics = compute_metrics(head, read, predictions, losses)
-        text = f"{head.describe_rows(read)}\n{head.table(read, predictions)}".strip()
-        return {**metrics, **compute_further_metrics(head, read, predictions, further)}, text
+        predictions = head.decode(labelled, encoded, kept)
+        metrics = compute_metrics(head, labelled, predictions, losses)
+        text = f"{head.describe_rows(labelled)}\n{head.table(labelled, predictions)}".strip()
+        return {**metrics, **compute_further_metrics(head, labelled, predictions, further)}, text
 
-    def _run_network(self, features: Any) -> tuple[Any, Any]:
-        """Return what `run_network` returns, computed without dropout; the model's training mode is restored."""
+    def _run_network(self, features: Any) -> tuple[Any, np.ndarray | None]:
+        """Return what `head.keep` kept of each feature, and (F, 2) its losses (see `run_network`); without dropout."""
         was_training = self.model.training
         self.model.eval()
         kept, losses = run_network(self.head, self.model, features, self.model.device)
-        self.model.train(was_training)
+        self.model.train(was_training)  # `FineTuner.predict` may be called during a training
         return kept, losses
 
 
@@ -92,7 +93,7 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 def open_network(
     where: str | Path, model_class: type, optional: tuple[str, ...], tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[Any, PreTrainedTokenizerBase, list[str]]:
-    """Load a checkpoint by a stock class in fp32, on the accelerator where there is one.
+    """Load a checkpoint by a stock class in fp32, on the accelerator, or else set the number of CPU threads.
 
     Returns the network, its tokenizer and the names of missing weights, which begin with one of `optional`.
     """
@@ -257,7 +258,7 @@ def _write_json_lines(path: Path, windows: Iterator[list[dict]]) -> int:
 
 
 def _write_csv(path: Path, windows: Iterator[list[dict]]) -> int:
-    """Write the rows of all windows as a CSV table; return their number."""
+    """Write the rows of all windows as a CSV table; return their number. The caller removes the file `.lines`."""
     lines = path.with_suffix(".lines")  # JSON lines, first: the header has the columns of all rows, which may differ
     count = _write_json_lines(lines, windows)
     names = dict.fromkeys(name for row in _read_json_lines(lines) for name in row)

@@ -89,7 +89,8 @@ def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuni
 def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Run:
     """Return the run in the output folder, after `args` got their defaults (learning rate, epochs, precision, metric).
 
-    The line `about` the model's weights is logged before a training; without one, thresholds are the checkpoint's.
+    The line `about` the weights is logged before a training; without one, the checkpoint is checked, and gives the
+    thresholds.
     """
     task_args = task.task_args
     resolve_precision(args, model.config.hidden_size, recorded_precision(args))
@@ -112,7 +113,7 @@ def start_finetuning(task: Task, args: FineTuningArguments, model: PreTrainedMod
 def check_trained(task: Task) -> None:
     """Check that a checkpoint can be evaluated: its head was trained, on these classes, and on none of the rows."""
     where = task.task_args.model_name_or_path
-    missing = f"it has no {', '.join(task.new_layers)}" if task.new_layers else ""
+    missing = f"it has no {', '.join(task.random_weights)}" if task.random_weights else ""
     if reason := task.new_head or missing:  # `new_head`: why the checkpoint's own head does not suit
         remedy = "give a checkpoint that was fine-tuned on such rows"
         raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
@@ -149,7 +150,7 @@ def identity_of(task: Task, args: FineTuningArguments, model: PreTrainedModel) -
 def train_and_finish(trainer: FineTuner, run: Run) -> None:
     """Train (or resume), evaluate every part, save and push the run, and print its metrics.
 
-    Without training, only the metrics are saved.
+    Without training, only metrics, error analysis and predictions are saved, no model and no card.
     """
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run.checkpoint) if args.do_train else None
@@ -163,6 +164,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
         metrics[group] |= trainer.predict_part(name, name.replace("validation", "eval"))
     part = "test" if "test_loss" in metrics["test"] else "validation"  # the one that is reported
 
+    # Predictions, error analysis and baselines: by the first rank
     baselines: dict[str, float] = {}
     if args.process_index == 0:
         with run.writing(public=(*task.public_files, _INPUT_LENGTH)) as folder:
@@ -178,7 +180,7 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
                 metric = selection_metric(args).removeprefix("eval_")
                 task.findings += better_baseline_lines(metric, metrics["test"].get(f"test_{metric}"), baselines)
 
-    metrics = {name: values for name, values in metrics.items() if values}
+    metrics = {name: values for name, values in metrics.items() if values}  # no "test" without labelled test rows
     if trained is None:
         with run.writing(public=True):
             for name, values in metrics.items():
@@ -203,7 +205,7 @@ def write_input_length(folder: Path, length: int) -> None:
 
 
 def _further_parts_to_predict(trainer: FineTuner) -> list[str]:
-    """Return the parts to predict beside `train` and `validation`: labelled ones, or all with --write_predictions."""
+    """Return the other parts to predict: labelled (or all: --write_predictions), test rows only with --do_predict."""
     task, args = trainer.task, trainer.args
     parts = [part for part in task.parts if part not in ("train", "validation")]
     if not args.do_predict:

@@ -63,12 +63,10 @@ def check_further_metrics(task: Task, network: nn.Module, args: TrainingArgument
 
 
 def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | None) -> str:
-    """Set in `args` learning rate, epochs, evaluations and the metric of the best weights where they are not given.
+    """Set in `args` learning rate, epochs, evaluations and selection metric, if not given; return a line on this one.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
-
-    Returns a line on what decides which weights are kept.
     """
     resolve_by_width(args, hidden_size)
     resolve_by_features(args, len(task.encoded("train").features), task.task_args.min_steps)
@@ -87,7 +85,7 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
     """Return the head's stock class on a checkpoint, or from scratch on its shape, and a line on the head's weights.
 
     The checkpoint's own head is trained further where it is of the same kind and classes (`task.new_head`); the names
-    of its random weights are noted in `task.new_layers`.
+    of its random weights are noted in `task.random_weights`.
     """
     task_args, head = task.task_args, task.head
     stock_class = head.start_class or head.auto_class
@@ -100,25 +98,25 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
             model = stock_class.from_config(config, dtype=torch.float32)
             about = "random weights: only the checkpoint's shape and vocabulary are used"
         else:
-            model, new = load_network(stock_class, folder, where, head.new_layers, config=config)
-            replaced = _reinitialize_head(model, new) if task.new_head else []
-            task.new_layers = sorted([*new, *replaced])
-            about = f"newly initialized: {', '.join(task.new_layers)}"
+            model, missing = load_network(stock_class, folder, where, head.new_layers, config=config)
+            replaced = _reinitialize_head(model, missing) if task.new_head else []
+            task.random_weights = sorted([*missing, *replaced])
+            about = f"newly initialized: {', '.join(task.random_weights)}"
             if replaced or (task.new_head and head.suits(config.to_dict())):
                 about += f"; {task.new_head}"  # why the layers that the checkpoint has are not used
-            elif not new:
+            elif not missing:  # all layers are the checkpoint's
                 about = task.describe_head()
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
     return model, about
 
 
-def _reinitialize_head(model: PreTrainedModel, new: list[str]) -> list[str]:
-    """Initialize again the weights of the head that the checkpoint has (not `new`); return their names."""
+def _reinitialize_head(model: PreTrainedModel, missing: list[str]) -> list[str]:
+    """Overwrite the head's weights from the checkpoint with new random ones; return their names, without `missing`."""
     if model.base_model is model:  # the encoder, without a head
         return []
     encoder = f"{model.base_model_prefix}."
-    names = [name for name, _ in model.named_parameters() if not name.startswith(encoder) and name not in new]
+    names = [name for name, _ in model.named_parameters() if not name.startswith(encoder) and name not in missing]
     with torch.no_grad():
         for weight in map(model.get_parameter, names):
             weight.zero_() if weight.ndim == 1 else weight.normal_(0, model.config.initializer_range)
@@ -192,7 +190,7 @@ class FineTuner(ResumableTrainer):
         tokenizer.model_max_length = self.head.length  # saved: longer inputs reach new positions
         self.head.attach(model)
 
-        self._parts: dict[str, _SortedPart] = {}
+        self._parts: dict[str, _SortedPart] = {}  # filled by `_sorted_part`
         self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         super().__init__(
@@ -200,9 +198,9 @@ class FineTuner(ResumableTrainer):
             self._sorted_part("validation").features if "validation" in self.task.parts else None,
             tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
-        self.model_accepts_loss_kwargs = False  # `count_items` counts
+        self.model_accepts_loss_kwargs = False  # `compute_loss` counts; `super()` set it by the network's `forward`
         use_log_lines(self)
-        self._record_options()
+        self._record_options()  # here, because `self.network` exists only now
 
     def _record_options(self) -> None:
         """Write classes, thresholds and options into the network's configuration; raise if its outputs are others."""
@@ -304,7 +302,7 @@ class FineTuner(ResumableTrainer):
         return Predictor(self.network, head)(rows)
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
-        """Predict a part's rows, which sets `kept`; return metrics named `PREFIX_…`, none if it has no labels."""
+        """Predict a part's rows, which sets `kept`; return metrics named `PREFIX_…` (only of speed without labels)."""
         return self.predict(self._sorted_part(part).features, metric_key_prefix=prefix).metrics or {}
 
     def train(self, *args, **named) -> Any:
@@ -329,7 +327,7 @@ class FineTuner(ResumableTrainer):
         return trained
 
     def begin(self, checkpoint: str | None) -> None:
-        """Begin as the base class does; take the scale of the labels, perhaps of other rows, from the checkpoint."""
+        """Begin as the base class does; a resumed run takes the scale of a regression's labels from its checkpoint."""
         super().begin(checkpoint)
         if checkpoint is not None and (config := Path(checkpoint, "config.json")).is_file():
             self.head.resume(read_safe_json(config).get(TRAINED_ON) or {})

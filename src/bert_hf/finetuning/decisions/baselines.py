@@ -54,7 +54,7 @@ def cut_texts(
     return dataclasses.replace(rows, texts=texts, pairs=pairs)
 
 
-def tfidf(kind: str) -> TfidfVectorizer:
+def new_vectorizer(kind: str) -> TfidfVectorizer:
     """Return a new vectorizer of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
     return TfidfVectorizer(sublinear_tf=True, **_TFIDF_OPTIONS[kind])
 
@@ -89,7 +89,7 @@ class Baselines:
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
         for kind in _TFIDF_OPTIONS:
-            vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
+            vectorizer = new_vectorizer(kind).fit([*train.texts, *(train.pairs or [])])
             features = text_features(vectorizer, train)
             model = self._new_model(self._choose_c(features))
             self.models[kind] = vectorizer, model.fit(features, self.targets)
@@ -147,12 +147,12 @@ class Baselines:
     def _choose_c(self, features: csr_matrix) -> float:
         """Return the C of the best cross-validated metric; `_DEFAULT_C` where there are too few rows to choose by.
 
-        Of classes: Matthews correlation, because F1 of a frequent positive class is high for the majority already.
+        Of single classes: Matthews correlation, because F1 of a frequent positive class is high for the majority.
         """
         sample = np.sort(np.random.default_rng(0).permutation(len(self.targets))[:_MAX_ROWS])
         targets = self.targets[sample]
         one_class_per_row = bool(self.labels) and not self.head.several_labels
-        rarest = _FOLDS  # rows of the rarest class: each fold needs one
+        rarest = _FOLDS  # rows of the rarest class, of which each fold needs one
         if one_class_per_row:
             rarest = min(np.sum(targets == label) for label in np.unique(self.targets))
         if len(self.targets) < _FEW_ROWS or rarest < _FOLDS:

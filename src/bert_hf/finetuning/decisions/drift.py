@@ -26,14 +26,14 @@ def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mappi
     differences = []
     for name, values in _measures(features, tokenizer).items():
         mean, deviation = typical[name]
-        least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)  # both a clear and a large effect
-        if abs(values.mean() - mean) > least + 1e-3:  # recorded values are rounded
+        least = deviation * max(_LEAST_EFFECT, _LEAST_ERRORS / len(values) ** 0.5)  # large, and no chance result
+        if abs(values.mean() - mean) > least + 1e-3:  # the typical values are rounded
             differences.append(f"{name} {values.mean():.3g} (training: {mean:.3g})")
     return f"! the rows differ from the training rows: {', '.join(differences)}" if differences else ""
 
 
 def _measures(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
-    """Return (F,) the length of each feature, and (F,) its share of [UNK] and of pieces that continue a word."""
+    """Return by name, (F,) each: the tokens of each feature, and its share of [UNK] and of pieces inside a word."""
     is_unknown = np.zeros(id_count(tokenizer), bool)  # by token id
     for token, number in tokenizer.get_vocab().items():  # of a word in several pieces only parts are known
         is_unknown[number] = token.startswith("##") or token == tokenizer.unk_token

@@ -24,12 +24,12 @@ OPTIONS = ("max_false_positive_rate", "best_f1_threshold")
 
 
 def fit_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
-    """Return the temperature of the lowest log loss; 1.0 if it does not lower the loss of rows left out of the fit."""
+    """Return the temperature of the lowest log loss; 1.0 for few rows, or if rows left out of the fit do not gain."""
     if len(targets) < _FEW_ROWS:
         return 1.0
 
     fold_of_row = np.random.default_rng(0).permutation(len(targets)) % _FOLDS
-    gain = 0.0  # of the rows that are left out of each fit
+    gain = 0.0  # by how much the summed loss of the rows that are left out of each fit decreases
     for fold in range(_FOLDS):
         fitted, left_out = fold_of_row != fold, fold_of_row == fold
         temperature = _best_temperature(logits[fitted], targets[fitted])
@@ -87,10 +87,10 @@ def few_negatives_line(rate: float | None, targets: np.ndarray, labels: Sequence
     return f"{line}: {math.ceil(1 / rate):,} are needed"
 
 
-def choose_thresholds(
+def choose_head_threshold(
     logits: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments
 ) -> float | list[float]:
-    """Return the threshold of class 1 of two (see `choose_threshold`), or one for each of several labels per row.
+    """Return the value for `Head.threshold`: a number for class 1 of two, a list for several labels per row.
 
     Targets are (N,) class ids, or (N, C) 0 and 1. A label that every row or no row has gets 0.5.
     """
@@ -104,9 +104,9 @@ def choose_thresholds(
 
 
 def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: ClassificationArguments) -> float:
-    """Return the lowest threshold with at most --max_false_positive_rate, or the one of the best F1.
+    """Return the lowest threshold with at most --max_false_positive_rate, or without it the one of the best F1.
 
-    Scores are probabilities (N,). Every distinct score is tried; the threshold is halfway between it and the next.
+    Scores are probabilities (N,). Each distinct score is tried; the threshold is halfway between it and the next one.
 
         scores       0.9  0.8  0.7  0.4  0.2
         targets        1    1    0    1    0        --max_false_positive_rate 0.5 → 0.3
@@ -124,7 +124,7 @@ def choose_threshold(scores: np.ndarray, targets: np.ndarray, task_args: Classif
 
 
 def describe_threshold(logits: np.ndarray, targets: np.ndarray, threshold: float, labels: Sequence[str]) -> str:
-    """Return a sentence on false-positive rate and recall, with exact 95 % intervals (Clopper & Pearson 1934)."""
+    """Return a sentence: the threshold of class 1, its false-positive rate and recall, with exact 95 % intervals."""
     is_positive, predicted = targets == 1, predicted_classes(logits, threshold) == 1
     false_positive_rate, recall = (_share_text(predicted[rows]) for rows in (~is_positive, is_positive))
     return (
@@ -137,5 +137,5 @@ def _share_text(hits: np.ndarray) -> str:
     """Return the share of true values with its counts and interval: `0.0125 (1 of 80; 0.0003 to 0.0677)`."""
     if not len(hits):
         return "unknown (no such rows)"
-    low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")
+    low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(method="exact")  # Clopper & Pearson 1934
     return f"{hits.mean():.4f} ({hits.sum():,} of {len(hits):,}; {low:.4f} to {high:.4f})"

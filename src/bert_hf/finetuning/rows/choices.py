@@ -38,7 +38,7 @@ class ChoiceRow(NamedTuple):
 
 
 def choice_row(row: Row, with_label: bool = True) -> ChoiceRow:
-    """Return a row of SWAG (sent1, sent2, ending0, …, label), or a general one (context, question, choices, label).
+    """Parse a row of SWAG (sent1, sent2, ending0, …, label), or a general one (context, question, choices, label).
 
     Choices are a list, columns with numbers or letters (`option1`, `answerA`, `A`), `{"A": "It rolls.", …}`, or texts
     with keys, as in ARC: `{"label": ["A", "B"], "text": ["It rolls.", "It reads."]}`, and `answerKey`. A label is the

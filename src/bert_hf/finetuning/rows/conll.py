@@ -49,16 +49,13 @@ class Word(NamedTuple):
 
 
 def find_layout(
-    path: str, encoding: str | None = None, word: str | None = None, label: str | None = None
+    path: str, encoding: str | None = None, word_column: str | None = None, label_column: str | None = None
 ) -> Layout | None:
     """Return the layout of a file by its first lines; None where it has no line with a word.
 
-    The user may give the numbers of the columns of `word` and `label`, from 1.
+    The user may give the numbers of both columns, from 1; one that the file does not have is an error.
     """
-    first_lines = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
-    lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in first_lines]
-    if any(line and not line.startswith("#") for line in lines):  # else # is the only word, no comment
-        lines = [line for line in lines if not line.startswith("#")]
+    lines = _first_lines(path, encoding)
     filled = list(filter(None, lines))
     tabs = 2 * sum("\t" in line for line in filled) > len(filled)  # in most lines
 
@@ -70,20 +67,32 @@ def find_layout(
     if not columns:
         return None
 
-    # A single column holds words, not their numbers
-    with_gaps = [[row[number] if row else "" for row in rows] for number in range(width if width > 1 else 0)]
-    at_number = next((number for number, column in enumerate(with_gaps) if _is_numbering(column)), -1)
-    at_word, at_label = _given_column(word, width, path, "text"), _given_column(label, width, path, "label")
-    others = {number: columns[number] for number in range(width) if number not in (at_number, at_word)}
+    at_number = -1
+    if width > 1:  # a single column holds words, not their numbers
+        with_gaps = ([row[at] if row else "" for row in rows] for at in range(width))  # "" between sentences
+        at_number = next((at for at, column in enumerate(with_gaps) if _is_numbering(column)), -1)
+    at_word = _given_column(word_column, width, path, "text")
+    at_label = _given_column(label_column, width, path, "label")
+
+    # The words are among the other columns, unless the user gave theirs
+    others = {at: columns[at] for at in range(width) if at not in (at_number, at_word)}
     if at_label is None:
-        has_labels = len(others) > (1 if at_word is None else 0)  # one of them holds the words, unless they are given
+        has_labels = len(others) > (1 if at_word is None else 0)
         at_label = _label_column(others, width, has_words=at_word is None) if has_labels else -1
     if at_word is None:
-        at_word = _word_column({number: column for number, column in others.items() if number != at_label})
+        at_word = _word_column({at: column for at, column in others.items() if at != at_label})
     labels = frozenset(columns[at_label]) if at_label >= 0 else frozenset()
     language = re.match(r"[a-z-]+:(?=.)", columns[at_word][0])
     prefix = language[0] if language and all(word.startswith(language[0]) for word in columns[at_word]) else ""
     return Layout(tabs, width, at_number, at_word, at_label, labels, prefix)
+
+
+def _first_lines(path: str, encoding: str | None) -> list[str]:
+    """Return the first lines without comments; "" for a blank line and for the start of a document."""
+    first_lines = [line for _, line in itertools.islice(read_lines(path, encoding), _FIRST_LINES)]
+    lines = ["" if line.startswith(DOCUMENT_START) or not line.strip() else line for line in first_lines]
+    words_and_blanks = [line for line in lines if not line.startswith("#")]
+    return words_and_blanks if any(words_and_blanks) else lines  # else # is the only word, no comment
 
 
 def _fields(line: str, tabs: bool) -> list[str]:
@@ -94,7 +103,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 
 
 def _given_column(number: str | None, width: int, path: str, name: str) -> int | None:
-    """Return the index of the column that the user gave, from 1, as --`name`_column; None if none was given."""
+    """Return the index of the column that --`name`_column gives by its number, from 1; None if it is not given."""
     if number is None:
         return None
     if not number.isdecimal() or int(number) not in range(1, width + 1):
@@ -119,24 +128,25 @@ def _is_numbering(column: Sequence[str]) -> bool:
 
 
 def _word_column(columns: Mapping[int, Sequence[str]]) -> int:
-    """Return the first column with over a fifth of the distinct values that the most varied one has; not offsets."""
-    distinct = {number: len(set(column)) for number, column in columns.items() if not all(map(str.isdecimal, column))}
-    return next((number for number, count in distinct.items() if 5 * count > max(distinct.values())), 0)
+    """Return the first column with over a fifth of the most varied one's distinct values; numbers are no words."""
+    distinct = {at: len(set(column)) for at, column in columns.items() if not all(map(str.isdecimal, column))}
+    return next((at for at, count in distinct.items() if 5 * count > max(distinct.values())), 0)
 
 
 def _label_column(columns: Mapping[int, Sequence[str]], width: int, has_words: bool) -> int:
     """Return the column of entities, else of tags, of CoNLL-U's parts of speech, or the last one that varies."""
-    tagged = [number for number, values in columns.items() if all(map(is_tag, values))]
-    types = {number: {split_tag(tag)[1] for tag in columns[number]} - {""} for number in tagged}
-    with_entities = [number for number in tagged if types[number]]
+    tagged = [at for at, values in columns.items() if all(map(is_tag, values))]
+    types = {at: {split_tag(tag)[1] for tag in columns[at]} - {""} for at in tagged}
+    with_entities = [at for at in tagged if types[at]]
     if with_entities:  # the last one, or the first that shares a type with it
-        return next(number for number in with_entities if types[number] & types[with_entities[-1]])
+        return next(at for at in with_entities if types[at] & types[with_entities[-1]])
     if tagged:
         return tagged[-1]
     if width == _CONLL_U and _PARTS_OF_SPEECH in columns:
         return _PARTS_OF_SPEECH
-    varied = [number for number, values in columns.items() if len(set(values)) > 1]
-    return [*columns, *varied[1 if has_words else 0 :]][-1]  # the last that varies, else the last of all
+    varied = [at for at, values in columns.items() if len(set(values)) > 1]
+    candidates = varied[1:] if has_words else varied  # the first one that varies holds the words
+    return candidates[-1] if candidates else list(columns)[-1]
 
 
 def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterator[Row]:
@@ -149,7 +159,7 @@ def read_conll(path: str, layout: Layout, encoding: str | None = None) -> Iterat
 
 
 def join_words(words: Iterable[Word | None], where: str, labelled: bool) -> Iterator[Row]:
-    """Yield a row of `tokens` and, if they are labelled, `tags` for each sentence; None ends a sentence."""
+    """Yield a row of `tokens` and, if they are labelled, `tags` for each sentence; a None in `words` ends one."""
     for ends, group in itertools.groupby(words, key=lambda word: word is None):
         if not ends:
             sentence = [word for word in group if word is not None]

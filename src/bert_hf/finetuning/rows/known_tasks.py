@@ -33,7 +33,7 @@ SUBMISSION = "submission"  # folder in the output folder
 
 @dataclass(frozen=True)
 class TaskData:
-    """The place and the contents of a downstream task's data."""
+    """A known task: where its data are, their columns and labels, its metrics and its submission files."""
 
     hub_id: str  # where no file is given
     columns: tuple[str, str | None, str]  # text, second text and label

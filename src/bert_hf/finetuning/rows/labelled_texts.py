@@ -109,9 +109,9 @@ class LabelledTexts:
         return self.labels
 
     def check_classes(self, may_be_numbers: bool) -> None:
-        """Check that there are two classes, and no measured numbers (unless `may_be_numbers`); log doubtful ones."""
+        """Check that there are two classes (a label, if rows have several), no measured numbers; log doubtful ones."""
         labels = {name for label in self.required_labels() for name in names_of(label)}
-        if any(isinstance(label, tuple) for label in self.required_labels()):  # several labels per row
+        if any(isinstance(label, tuple) for label in self.required_labels()):
             if not labels:
                 raise InputError("no row has a label", where=self.file(), remedy="check the column of the labels")
             return
@@ -150,7 +150,7 @@ class LabelledTexts:
                     raise unknown_label_error(name, names, *self.places[row])
 
     def numbers(self) -> np.ndarray:
-        """Return (N,) the labels of a regression, in float64; one that is not a number is an error."""
+        """Return (N,) the labels of a regression, in float64; no number, or an unclear decimal mark, is an error."""
         numbers = [as_number(label) for label in self.required_labels()]
         if None in numbers:
             row = numbers.index(None)
@@ -269,7 +269,7 @@ def file_texts(
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> Iterator[Row]:
-    """Yield the text of each file of a folder; the label of one in a subfolder is the name of the subfolder."""
+    """Yield the text of each file of a folder but tables and hidden files; a subfolder's name is the label in it."""
     is_empty = True
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         names = file.relative_to(folder).parts
@@ -367,22 +367,22 @@ def _texts(rows: list[Row], column: str) -> list[str]:
 
 
 def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Columns:
-    """Return the columns of text, second text and label, by the first row: as named, else by usual names."""
+    """Return the columns of text, second text and label, by the first row: as named (checked), else by usual names."""
     needs_label = labels_are == "needed"
     columns = tuple(row.values)
-    flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
-    label_flags = [("--label_columns", name) for name in named.labels]
-    for flag, name in [*flags.items(), *label_flags]:
-        optional = flag in ("--label_column", "--label_columns") and not needs_label
-        if name is not None and name not in columns and not optional:
+    flags = [("--text_column", named.text), ("--text_pair_column", named.pair)]
+    if needs_label:
+        flags += [("--label_column", named.label), *(("--label_columns", name) for name in named.labels)]
+    for flag, name in flags:
+        if name is not None and name not in columns:
             remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
             raise row.header_error(f"no column {name!r}", remedy)
 
     # Labels; beside a column such as `stars`, one such as `type` need not be the label
     text, pair = named.text, named.pair
     label = named.label or usual_column([name for name in columns if name not in (text, pair)], LABEL_NAMES)
-    others = [name for name in columns if name.lower() in _OTHER_LABELS and name not in (text, pair)]
-    is_doubtful = named.label is None and others and label not in LABEL_NAMES[:2]
+    rivals = [name for name in columns if name.lower() in _OTHER_LABELS and name not in (text, pair)]
+    is_doubtful = named.label is None and rivals and label not in LABEL_NAMES[:2]
     if label not in columns or named.labels or is_doubtful:
         label = None
     labels = named.labels if all(name in columns for name in named.labels) else ()
@@ -392,15 +392,15 @@ def find_columns(row: Row, named: Columns, labels_are: str = "needed") -> Column
             remedy = "give a table (--separator: between its fields), or a folder with a subfolder for each class"
         raise row.header_error("label column not recognised", remedy)
 
-    # Texts, among the other columns
-    free = {name: value for name, value in row.values.items() if name not in (label, pair, *labels)}
-    by_name = {name.lower(): name for name in free}
-    pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
+    # Texts, among the other columns: a usual pair, else the only column beside the label, else one with a usual name
+    others = {name: value for name, value in row.values.items() if name not in (label, pair, *labels)}
+    by_lower_case = {name.lower(): name for name in others}
+    pairs = [names for names in _PAIR_NAMES if by_lower_case.keys() >= set(names)]
     if text is None and pair is None and len(pairs) == 1:
-        text, pair = pairs[0]
-    named_columns = [name for name in free if not is_index(name)]
-    only = named_columns[0] if len(named_columns) == 1 and label else None
-    text = text or only or choose_column(row._replace(values=free), by_type=False)
+        text, pair = (by_lower_case[name] for name in pairs[0])
+    candidates = [name for name in others if not is_index(name)]
+    only = candidates[0] if len(candidates) == 1 and label else None
+    text = text or only or choose_column(row._replace(values=others), by_type=False)
     return Columns(text, pair, label, labels)
 
 

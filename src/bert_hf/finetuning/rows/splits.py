@@ -71,7 +71,7 @@ def hold_out(groups: np.ndarray, percentage: float, seed: int, strata: np.ndarra
     share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
     if percentage < 100 / _MAX_FOLDS:
         share = Fraction(1, round(100 / percentage))
-    most_folds = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # that can be made
+    most_folds = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # a group and a row of a class in each
     folds = min(share.denominator, most_folds)
     if folds < 2:
         return np.zeros(len(groups), bool)

@@ -41,8 +41,8 @@ class TaggedSentences:
     documents: list[int] = field(default_factory=list)  # numbers; sentences of a document follow each other
     # File (or Hub dataset) and first line of each sentence, and whether each of its words has a line of its own
     places: list[tuple[str, int | None, bool]] = field(default_factory=list)
-    # Begin and end of each word in characters, if the sentence was read as a text; else []
-    spans: list[Any] = field(default_factory=list)
+    # Begin and end of each word in characters, if the sentence was read as a text; None if as a list of words
+    spans: list[list[tuple[int, int]] | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -148,12 +148,14 @@ def _sentences_of_table(rows: Iterator[Row], word_column: str | None, label_colu
     label = label_column or _usual_column(first, TAG_COLUMNS)
     has_label = isinstance(first.get(label), str) and list_cell(first.get(label)) is None
     sentence, document = _usual_column(first, SENTENCE_COLUMNS), _usual_column(first, DOCUMENT_COLUMNS)
-    word = word_column or _usual_column(first, (*WORD_COLUMNS, "text") if has_label or sentence else WORD_COLUMN)
-    cell = first.get(word)
+    usual_names = (*WORD_COLUMNS, "text") if has_label or sentence else WORD_COLUMN
+    word = word_column or _usual_column(first, usual_names)
+
     counts = [(len(str(row.get(word)).split()), len(str(row.get(label)).split())) for row in head]
     are_sentences = any(words == labels > 1 for words, labels in counts)  # the first one may be of one word
     are_sentences |= str(word).lower() == "text" and any(words > 1 for words, _ in counts)
-    if not isinstance(cell, str) or len(cell.split()) != 1 or (label and not has_label) or are_sentences:
+    is_word = isinstance(first.get(word), str) and len(first.get(word).split()) == 1
+    if not is_word or (label and not has_label) or are_sentences:
         yield from rows
         return
 
@@ -193,14 +195,14 @@ def tagged_sentences(
 
     Args:
         split: cuts a text into words, and gives their begin and end in characters.
-        text_column, label_column: of the words or of a text, and of their labels; None: a usual name.
+        text_column: of the words or of a text; None: a usual name. `label_column`: of their labels, likewise.
     """
     sentences = TaggedSentences(tags=[] if labelled else None)
     rows = without_rejected(list(rows)) if labelled else rows
     word_column, tag_column = _word_and_tag_column(rows[0], labelled, text_column, label_column)
     document_column = _usual_column(rows[0], DOCUMENT_COLUMNS)
 
-    document, previous = 0, None  # number of the document; what names that of the row before
+    document, previous = 0, None  # number of the document; file and names of the document of the row before
     has_spaces = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
@@ -380,7 +382,7 @@ def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
-    """Check that each label is one of these."""
+    """Check that each tag is one of these labels of the training rows."""
     training_labels = set(labels)
     for sentence, tags in enumerate(rows.tags or ()):
         for word, tag in enumerate(tags):

@@ -36,7 +36,7 @@ class PredictedRows(NamedTuple):
 
     rows: LabelledTexts
     probabilities: np.ndarray  # (N, C)
-    predictions: np.ndarray  # (N,) class ids
+    predictions: np.ndarray  # (N,) class ids, by the threshold if there is one
     targets: np.ndarray  # (N,) class ids
 
 
@@ -53,11 +53,8 @@ class ClassificationTask(Task):
 
     def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
         super().__init__(task_args, tokenizer, head, metrics, config)
-        self._few_negatives = ""  # a line about a threshold that the validation rows cannot show
         if thresholds.threshold_option(task_args):
-            targets, labels = self.targets("validation"), self.head.labels
-            thresholds.check_threshold(task_args, targets, labels)
-            self._few_negatives = thresholds.few_negatives_line(task_args.max_false_positive_rate, targets, labels)
+            thresholds.check_threshold(task_args, self.targets("validation"), self.head.labels)
         if task_args.class_weight == "balanced" and (self.head.regression or self.head.several_labels):
             raise InputError("the rows have no single class each", where="--class_weight", remedy="leave it out")
         if task_args.class_weight == "balanced" and tokenizer is not None:
@@ -65,7 +62,7 @@ class ClassificationTask(Task):
 
     @classmethod
     def make_head(cls, task_args: Any, tokenizer: Any, head: Any = None) -> Any:
-        """Return the head; --task sets its metrics, and whether it predicts numbers."""
+        """Return the head; --task sets its metrics, and makes it a regression where the labels are numbers."""
         made: Any = super().make_head(task_args, tokenizer, head)
         known = TASKS.get(task_args.task or "")
         if known is not None:
@@ -80,7 +77,7 @@ class ClassificationTask(Task):
         reason = super()._reason_for_new_head(config)  # may take the checkpoint's order of the classes
         known = TASKS.get(self.task_args.task or "")
         swapped = len(labels) == 2 and self.head.labels != labels
-        reports_f1 = known is not None and ("f1" in known.metrics or not known.metrics)  # none: the usual metrics
+        reports_f1 = known is not None and ("f1" in known.metrics or not known.metrics)  # usual metrics have it
         if swapped and reports_f1:
             self.head.labels = labels
             return f"F1 is of {labels[1]!r}, and the checkpoint's classes are {', '.join(reversed(labels))}"
@@ -89,7 +86,7 @@ class ClassificationTask(Task):
     # ---- rows
 
     def read(self) -> dict[str, LabelledTexts]:
-        """Return the rows by part: of a known task from its folder or from the Hub, else as every task does."""
+        """Return the rows by part: of a known task from its folder or from the Hub, else as `Task.read` does."""
         task_args, head = self.task_args, self.head
         source = self.source(task_args)  # checks the options
         known = TASKS.get(task_args.task or "")
@@ -107,14 +104,14 @@ class ClassificationTask(Task):
                 head.given.setdefault(name, column)
         rows = hub_rows(source, task_args.dataset_config_name or known.config, known.splits.values())
         splits = {part: split for part, split in known.splits.items() if split in rows}
-        parts = {part: head.read(rows[split], self.labels_of(part)) for part, split in splits.items()}
+        parts = {part: head.read(rows[split], self.label_requirement(part)) for part, split in splits.items()}
         for part in parts:
             if known.benchmark and part.startswith("test"):
                 parts[part].labels = None  # the Hub has -1, which is a number like others in a regression
         return parts
 
     def prepare(self, parts: dict[str, LabelledTexts]) -> None:
-        """Check the classes and set `head.labels`, their names by id; then as every task does."""
+        """Check the classes and set `head.labels`, their names by id; then do what `Task.prepare` does."""
         head, task_args = self.head, self.task_args
         if not head.regression:
             parts["train"].check_classes(bool(task_args.task or task_args.problem_type))
@@ -151,7 +148,10 @@ class ClassificationTask(Task):
         return task_args.data_dir or task_args.dataset_name or hub_id or super().source(task_args)
 
     def describe(self) -> str:
-        return "\n".join(filter(None, [super().describe(), self.encoded("train").note, self._few_negatives]))
+        """Return a line about the rows of each part, and warnings on long texts and on few negative rows, if any."""
+        rate, targets = self.task_args.max_false_positive_rate, self.targets("validation")
+        few_negatives = thresholds.few_negatives_line(rate, targets, self.head.labels)
+        return "\n".join(filter(None, [super().describe(), self.encoded("train").note, few_negatives]))
 
     def targets(self, part: str) -> Any:
         """Return the class ids or numbers of a part's rows; None where it has no labels."""
@@ -171,7 +171,7 @@ class ClassificationTask(Task):
         self.head.typical = {}  # recorded after a training, to notice drift; an evaluation keeps those of the model
 
     def decide(self, kept: Kept, network: Any) -> list[str]:
-        """Calibrate the last layer and choose the threshold by validation rows; return a line on each."""
+        """Calibrate the last layer, choose the threshold by validation rows, record typical lengths; return lines."""
         if self.head.regression or self.task_args.validates_on_training_rows:
             return []
         logits, targets = self.predictions("validation", kept), self.targets("validation")
@@ -193,8 +193,8 @@ class ClassificationTask(Task):
         return lines
 
     def _decide_thresholds(self, logits: np.ndarray, targets: np.ndarray) -> list[str]:
-        """Set `head.threshold` by validation rows, of several labels one for each; return a line on it."""
-        self.head.threshold = thresholds.choose_thresholds(logits, targets, self.task_args)
+        """Set `head.threshold` by validation rows, of several labels a list with one for each; return a line on it."""
+        self.head.threshold = thresholds.choose_head_threshold(logits, targets, self.task_args)
         if not self.head.several_labels:
             sentence = thresholds.describe_threshold(logits, targets, self.head.threshold, self.head.labels)
             return [f"threshold, by validation rows: {sentence}"]
@@ -204,7 +204,7 @@ class ClassificationTask(Task):
     # ---- error analysis
 
     def analyse(self, folder: Path, part: str, kept: Mapping[str, Kept]) -> list[str]:
-        """Draw the confusion matrix, write `mistakes.csv`; return sentences on mistakes, threshold and drift."""
+        """Return sentences on mistakes, threshold, drift; of single classes write `confusion.png`, `mistakes.csv`."""
         if self.head.regression:
             return self._constant_predictions_line(part, kept[part])
         drift = drift_line(self.encoded(part).features, self.tokenizer, self.head.typical) if self.head.typical else ""
@@ -242,7 +242,7 @@ class ClassificationTask(Task):
         return PredictedRows(self.parts[part], softmax(logits, axis=-1), predicted, self.targets(part))
 
     def write_predictions(self, folder: Path, part: str, kept: Kept) -> None:
-        """Write the predictions, and the submission file of a benchmark if they are of all its test rows."""
+        """Write the predictions, and a benchmark's submission file if they are of all test rows (not a sample)."""
         super().write_predictions(folder, part, kept)
         logits, labels = self.predictions(part, kept), self.head.labels
         known = TASKS.get(self.task_args.task or "")
@@ -259,7 +259,7 @@ class ClassificationTask(Task):
 
     # ---- identity, card, report
 
-    def identifying(self, part: str) -> Any:
+    def row_identity(self, part: str) -> Any:
         return [self.parts[part].joined(), self.parts[part].labels]
 
     def usage(self, model: str) -> str:
@@ -296,7 +296,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         if thresholds.threshold_option(task_args):
             scores, targets = baselines.scores(validation), self.targets("validation")
             for kind in baselines.models:
-                threshold_of_kind[kind] = thresholds.choose_thresholds(scores[kind], targets, task_args)
+                threshold_of_kind[kind] = thresholds.choose_head_threshold(scores[kind], targets, task_args)
         return baselines.metrics(test, threshold_of_kind)
 
     def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:

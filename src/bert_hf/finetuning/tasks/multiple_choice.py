@@ -29,7 +29,7 @@ class MultipleChoiceTask(Task):
         logger.info("! the contexts are near-duplicates of each other: only equal ones stay in one part")
         return np.unique(texts, return_inverse=True)[1]
 
-    def identifying(self, part: str) -> Any:
+    def row_identity(self, part: str) -> Any:
         return [(row.context, row.question, row.choices, row.label) for row in self.parts[part]]
 
     def baseline_metrics(self) -> dict[str, float]:

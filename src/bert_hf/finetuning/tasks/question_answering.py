@@ -100,5 +100,5 @@ class QuestionAnsweringTask(Task):
         """Write the files that SQuAD's official script reads, and the best answers of each question."""
         write_predictions(folder, self.predictions(part, kept), self.head.threshold)
 
-    def identifying(self, part: str) -> Any:
+    def row_identity(self, part: str) -> Any:
         return [[each.id, each.question, each.context, each.answers] for each in self.parts[part]]

@@ -66,13 +66,13 @@ class Task:
         self.tokenizer: Any = tokenizer
         self.head = self.make_head(task_args, tokenizer, head)
         self.findings: list[str] = []  # sentences of `analyse`, for the report and the card
-        self.forget_decisions()
+        self.forget_decisions()  # sets the attributes that `decide` changes
         self._encoded: dict[str, Any] = {}
 
         parts = self.read()
         self.prepare(parts)
         self.new_head = self._reason_for_new_head(config)  # "": the checkpoint's is trained further
-        self.new_layers: list[str] = []  # weights of the head that are random (`load_task_model`)
+        self.random_weights: list[str] = []  # names of the head's, set by `load_task_model`
         self.parts = limit_rows(self.add_split_parts(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
         self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
@@ -103,11 +103,11 @@ class Task:
             rows_of_part = {part: list(rows_of_files(self.head, paths, encoding)) for part, paths in files.items()}
         else:
             rows_of_part = hub_rows(source, task_args.dataset_config_name)
-        return {part: self.head.read(rows, self.labels_of(part)) for part, rows in rows_of_part.items()}
+        return {part: self.head.read(rows, self.label_requirement(part)) for part, rows in rows_of_part.items()}
 
     @staticmethod
-    def labels_of(part: str) -> Labels:
-        """Return whether rows of a part need labels (see `Head.read`): by default test rows may have none."""
+    def label_requirement(part: str) -> Labels:
+        """Return whether rows of a part need labels, for `Head.read`: by default test rows may have none."""
         return "optional" if part.startswith("test") else "needed"
 
     def prepare(self, parts: dict[str, Any]) -> None:
@@ -125,11 +125,11 @@ class Task:
         return [" ".join(words_of(text)) for text in texts]
 
     def groups(self, rows: Any) -> np.ndarray:
-        """Return (N,) group numbers: rows of a group are near-duplicates, and stay in one part."""
+        """Return (N,) group numbers: rows of a group, near-duplicates, stay in one part; by default each is alone."""
         return np.arange(len(rows))
 
     def strata(self, rows: Any) -> np.ndarray:
-        """Return (N,) the class of each row, in proportion in all parts that are split off."""
+        """Return (N,) the class of each row, in proportion in all parts that are split off; by default one for all."""
         return np.zeros(len(rows), np.int64)
 
     def add_split_parts(self, parts: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Task:
         return self.head.decode(self.parts[part], self.encoded(part), kept)
 
     def metrics(self, part: str, kept: Kept, losses: np.ndarray) -> dict[str, float]:
-        """Return the metrics of a labelled part, and note `further_names`; `losses`: (F, 2) their sums and numbers."""
+        """Return the metrics of a labelled part, set `further_names`; `losses`: (F, 2), sum and number by feature."""
         rows, predictions = self.parts[part], self.predictions(part, kept)
         further = compute_further_metrics(self.head, rows, predictions, self.further)
         self.further_names = tuple(further)
@@ -263,10 +263,10 @@ class Task:
     def fingerprint(self) -> dict:
         """Return the entries of the run's identity that depend on the rows and on the task's options (JSON)."""
         options = {name: getattr(self.task_args, name) for name in self.identity_options}
-        data = [self.identifying(part) for part in self.parts]
+        data = [self.row_identity(part) for part in self.parts]
         return {"data": json_checksum(data)[:16], "labels": list(self.head.labels), **options}
 
-    def identifying(self, part: str) -> Any:
+    def row_identity(self, part: str) -> Any:
         """Return JSON values that tell the rows of a part from other rows, for the run's identity.
 
         By default their features; a task with rows of its own returns the rows, which no tokenizer changes.

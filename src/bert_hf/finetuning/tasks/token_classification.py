@@ -7,7 +7,7 @@ from transformers import set_seed
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments
-from bert_hf.finetuning.heads.head import Kept
+from bert_hf.finetuning.heads.head import Kept, Labels
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.task import Task
@@ -30,7 +30,7 @@ class TokenClassificationTask(Task):
         return super().make_head(task_args, tokenizer, head)
 
     @staticmethod
-    def labels_of(part: str) -> Any:
+    def label_requirement(part: str) -> Labels:
         return "needed"  # of test rows, too
 
     def groups(self, rows: TaggedSentences) -> np.ndarray:
@@ -56,7 +56,7 @@ class TokenClassificationTask(Task):
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 
-    def identifying(self, part: str) -> Any:
+    def row_identity(self, part: str) -> Any:
         rows = self.parts[part]
         return [rows.words, rows.tags, rows.documents]
 
