@@ -221,7 +221,8 @@ class ClassificationHead(Head):
             numbers = np.array(features["labels"], np.float64)
             mean, deviation = float(numbers.mean()), float(numbers.std()) or 1.0
             self._set_label_scale(network, (mean, deviation), keeps_weights=new_head)
-            logger.info(f"training on standardized labels: mean {mean:.4g}, deviation {deviation:.4g}")
+            if self.label_scale is not None:  # not with a last layer of another kind
+                logger.info(f"training on standardized labels: mean {mean:.4g}, deviation {deviation:.4g}")
 
     def end_training(self, network: Any) -> None:
         if self.regression:
