@@ -54,7 +54,7 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
 def _draw_panel(
     panel: Axes, history: list[dict], names: list[str], ylabel: str, baseline: float | None, baseline_name: str
 ) -> None:
-    """Draw metrics by step: those of training as thin lines, held-out ones with points, the baseline dashed."""
+    """Draw metrics by step: training as thin lines, held out with points; and the baseline, if any, dashed."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
         if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
@@ -78,7 +78,7 @@ def _draw_panel(
 
 
 def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
-    """Write the confusion matrix, in percent of each true class's rows; references and predictions index `labels`."""
+    """Write a picture of the confusion matrix, in percent of each true class; both arrays (rows,) index `labels`."""
     counts = np.zeros((len(labels), len(labels)), dtype=int)
     np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
     class_sizes = counts.sum(axis=1)
