@@ -75,6 +75,6 @@ class NonFiniteGuard:
         losses = [loss.item() for loss in self._losses]
         my_bad_losses = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
         bad_losses = itertools.chain.from_iterable(self._ranks.gather(my_bad_losses))
-        problem = "; ".join(itertools.islice(bad_losses, 4)) or "gradient not finite"
+        problem = "; ".join(itertools.islice(bad_losses, 4)) or "gradient not finite"  # four: one readable line
         remedy = "lower --learning_rate or inspect the examples"
         raise RunInterrupted(f"step {step}: {problem}; this step is not saved; {remedy}", NOT_FINITE)

@@ -21,15 +21,15 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = args.per_device_train_batch_size
-    own_rows = size  # rows of this rank's last batch that are not repeated
+    batch_size = args.per_device_train_batch_size
+    own_rows = batch_size  # rows of this rank's last batch that are not repeated
     if args.world_size > 1 and has_length(dataset):
-        global_size = size * args.world_size
+        global_size = batch_size * args.world_size
         last_global_size = len(dataset) % global_size or global_size
-        own_rows = min(max(0, last_global_size - args.process_index * size), size)
+        own_rows = min(max(0, last_global_size - args.process_index * batch_size), batch_size)
 
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        was_filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
+        was_filled = own_rows < batch_size and trainer.accelerator.gradient_state.end_of_dataloader
         yield _first_rows(batch, own_rows) if was_filled else batch
 
 

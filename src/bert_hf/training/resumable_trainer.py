@@ -184,15 +184,15 @@ class ResumableTrainer(Trainer):
             self._restore_resume_state(self._resumed_from)
 
     def _prepare_for_training(self, *args, **kwargs):
-        """Keep, under FSDP2, the tied embeddings in the group of the model.
+        """Prepare as Trainer does, but under FSDP2 keep the tied embeddings in the model's group of parameters.
 
         accelerate would put them in a separate group, and leaves the bias that the output shares with BERT's
         masked-LM head in another: torch then refuses the first step.
         """
         if not self.accelerator.is_fsdp2:
             return super()._prepare_for_training(*args, **kwargs)
-        hidden: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
-        with replaced_attributes(self.model, **hidden):
+        no_embeddings: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **no_embeddings):
             return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, model, epoch, train_dataloader, *args, **kwargs) -> None:

@@ -359,7 +359,7 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
 
 
 def evaluation_run(args: RunArguments) -> Run:
-    """Make the output folder and return its run, to evaluate but not push it; without a record, one that has none."""
+    """Make the output folder; return its run, to evaluate but not push it; without a record, one that records none."""
     args.push_to_hub = False
     folder = folder_of(args)
     folder.mkdir(parents=True, exist_ok=True)
@@ -406,9 +406,9 @@ def recorded_precision(args: RunArguments) -> str | None:
     identity = identity_in(folder_of(args))
     if identity and args.overwrite_output_dir:
         optimizer = optimizers.optimizer_identity(args)
-        given = {name: value for name, value in optimizer.items() if value is not None}
-        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in given}
-        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": given}
+        set_options = {name: value for name, value in optimizer.items() if value is not None}
+        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in set_options}
+        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": set_options}
         if differences({**identity, "optimizer": recorded}, json.loads(json.dumps(known))):
             identity = None
     if identity is None and (named := requested_checkpoint(args)):

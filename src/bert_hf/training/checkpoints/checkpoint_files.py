@@ -167,7 +167,7 @@ def best_beside(checkpoint: Path) -> Path | None:
 
 
 class RunCheckpoints:
-    """The checkpoints of a run in its output folder."""
+    """Choose, verify and write the checkpoints of a run, in its output folder."""
 
     def __init__(self, folder: Path, ranks: Ranks):
         self.folder = folder

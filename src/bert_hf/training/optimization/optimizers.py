@@ -81,7 +81,7 @@ class BertAdam(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         adamw(
             parameters,
-            [p.grad for p in parameters if p.grad is not None],
+            [p.grad for p in parameters if p.grad is not None],  # of all; the condition is for the type checker
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
@@ -102,7 +102,7 @@ class OptimizerEntry:
     """A value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
-    options: tuple[str, ...] = ()  # it reads besides learning rate and weight decay; part of a run's identity
+    options: tuple[str, ...] = ()  # that it reads besides learning rate and weight decay; part of a run's identity
     whole_matrices: bool = False  # it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank
 
 
