@@ -150,16 +150,16 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
     except Exception as error:
         if workers and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler for workers may raise another error
-        resumes = f"after step {current_step()}; the same command resumes from the newest checkpoint"
-        line = error_line(error)
+        hint = f"after step {current_step()}; the same command resumes from the newest checkpoint"
+        line = error_line(error)  # None for a bug, which keeps its traceback
 
         if ranks.rank and line is not None:  # rank 0 prints the line of its own errors
             raise RunInterrupted(f"rank {ranks.rank}: {line}", BAD_INPUT, any_rank_prints=True) from None
         if _is_lost_worker(error, workers):
-            text = f"a DataLoader worker was killed (out of memory?), {resumes}"
+            text = f"a DataLoader worker was killed (out of memory?), {hint}"
             raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         if ranks.count > 1 and current_step() and _is_lost_connection(error):
-            text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {resumes}"
+            text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {hint}"
             raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         raise
 

@@ -101,7 +101,7 @@ def _hyperparameters(identity: dict) -> dict[str, str]:
 def _front_matter(card: Card, results: list[tuple[str, str, float]], title: str) -> ModelCardData:
     """Return the card's metadata, which the Hub reads: what the model is, and its metrics on held-out rows."""
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
-    dataset = card.dataset or card.source or "not stated"
+    dataset = card.dataset or card.source or "not stated"  # its type and its name for the Hub
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results

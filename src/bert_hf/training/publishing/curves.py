@@ -45,8 +45,8 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     _draw_panel(panels[0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
         majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
-        kinds = [kind for kind in ("F1", "accuracy") if any(name.endswith(kind.lower()) for name in scores)]
-        _draw_panel(panels[1], history, scores, ", ".join(kinds), majority, "majority class")
+        ylabels = [label for label in ("F1", "accuracy") if any(name.endswith(label.lower()) for name in scores)]
+        _draw_panel(panels[1], history, scores, ", ".join(ylabels), majority, "majority class")
     figure.tight_layout()
     return figure
 
@@ -62,7 +62,7 @@ def _draw_panel(
 
         held_out = name.startswith("eval_")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
-        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
+        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")  # the first key counts
         label = f"{metric_label(name)}, {'held out' if held_out else 'training'}"
         panel.plot(*zip(*points, strict=True), color=colour, label=label, **style)
 
