@@ -343,7 +343,7 @@ class ResumableTrainer(Trainer):
     # ---- writing a checkpoint
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save weights, configuration and tokenizer, and push; the stock method also pickles arguments and token."""
+        """Save weights, configuration and tokenizer; push if asked. The stock method also pickles args and token."""
         self._save_model(Path(output_dir or self.args.output_dir), self._gather_weights())
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)

@@ -102,7 +102,7 @@ class Run:
                 self.record()
 
     def _file_states(self) -> dict[str, tuple[int, int, int]]:
-        """Return (inode, time, size) of each file, to detect changes; without checkpoints, hidden files and record."""
+        """Return (inode, time, size) by file, in direct subfolders too; no checkpoints, hidden files or record."""
         states = {}
         for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):
             name = path.relative_to(self.folder)

@@ -64,7 +64,7 @@ def local_name(folder: Path) -> str:
 def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: dict | None = None) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
-    Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
+    Metrics that are not finite numbers are left out; access tokens, which the command may contain, are replaced.
     """
     results = _finite_metrics(metrics)
     model = local_name(folder)
