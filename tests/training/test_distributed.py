@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
 from bert_hf.training.checkpoints.trainer_state import rank_state, save_state
-from bert_hf.training.distributed import engine_of
+from bert_hf.training.distributed import checked_engine
 
 
 def launch(folder: Path, machine: str, *words: str) -> Path:
@@ -122,12 +122,12 @@ def test_two_ranks_under_fsdp2(layout, tmp_path):
 
 
 def test_an_engine_that_accelerate_ignores_is_refused(monkeypatch):
-    assert engine_of(torch.nn.Linear(1, 1), 1) == "none"
+    assert checked_engine(torch.nn.Linear(1, 1), 1) == "none"
     for ranks, variable in ((2, "UNUSED"), (1, "ACCELERATE_USE_FSDP"), (1, "ACCELERATE_USE_DEEPSPEED")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "true")
             with pytest.raises(InputError, match="accelerate ignores"):
-                engine_of(torch.nn.Linear(1, 1), ranks)
+                checked_engine(torch.nn.Linear(1, 1), ranks)
 
 
 @pytest.mark.slow

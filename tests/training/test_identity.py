@@ -90,7 +90,7 @@ def test_a_run_is_another_one_if_the_checkpoint_that_it_starts_from_has_other_we
 
 def test_a_host_with_other_files_is_named(config, tmp_path, monkeypatch):
     made, args = identity(config, tmp_path / "run")
-    monkeypatch.setattr(run, "gather", lambda mine: [mine, {**mine, "data": "another text"}])
+    monkeypatch.setattr(run, "gather_values", lambda mine: [mine, {**mine, "data": "another text"}])
     with pytest.raises(
         InputError, match=r"rank 1: data differ \(data: another text, rank 0 has .*; give all hosts the"
     ):

@@ -304,8 +304,8 @@ def test_sums_of_the_log_are_counted_once(written, resuming, tmp_path, tokenizer
 
     total = torch.zeros(8)
     for rank in range(resuming):
-        trainer.args = SimpleNamespace(process_index=rank)
-        trainer.restore_log_state(trainer_state.load_logs(tmp_path, SimpleNamespace(rank=rank, count=resuming)))
+        trainer.args = ranks = SimpleNamespace(process_index=rank, rank=rank, count=resuming)
+        trainer.restore_log_state(trainer_state.load_resume_states(tmp_path, ranks))
         total += trainer._log_sums
     assert total.tolist() == [sum(10**rank for rank in range(written))] * 8
 

@@ -40,7 +40,7 @@ from bert_hf.pretraining.losses import (
     with_masked_positions,
 )
 from bert_hf.pretraining.throughput import Throughput
-from bert_hf.training.checkpoints.trainer_state import load_logs
+from bert_hf.training.checkpoints.trainer_state import load_resume_states
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.repeated_rows import without_repeated_rows
@@ -158,7 +158,7 @@ class PreTrainer(ResumableTrainer):
             state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
             self._begin_position = state["global_step"] * global_batch_size(self.args)
             # Lengths of windows, so that none is opened only to count its examples. All ranks know the same
-            lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
+            lengths = load_resume_states(checkpoint, self._ranks)[0]["window_lengths"]
             self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
 
     def _get_train_sampler(self, train_dataset=None):

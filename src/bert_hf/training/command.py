@@ -1,4 +1,4 @@
-"""The command of a run: one line for its errors, its own line for the card, and the suggested next one."""
+"""Runs a recipe's `main` with one-line errors and signals handled; writes command lines; checks installed packages."""
 
 import functools
 import os
@@ -20,15 +20,16 @@ from bert_hf.training.preemption import explain_lost_connection, handle_signals
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorate the `main` of a recipe that trains: print an error as one line, end on a signal when all is saved."""
+    """Decorate the `main` of a recipe that trains: print errors as one line, handle signals, release the lock."""
 
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # deprecated, called by libraries
         try:
             with handle_signals():
+                explained_main = explain_lost_connection()(main)
                 # Also in here, so that the line is printed before a second signal can end the process
-                return one_line_errors(explain_lost_connection()(main))(*args, **kwargs)
+                return one_line_errors(explained_main)(*args, **kwargs)
         finally:
             release_lock()
             if dist.is_initialized() and dist.get_backend() == "gloo":  # its threads may abort a process that exits
@@ -45,22 +46,22 @@ def command_line() -> str:
 
 def next_command(name: str, *words: str | Path) -> str:
     """Return the command `bert-hf NAME WORDS`, quoted for the shell."""
-    return shlex.join([program("bert-hf"), name, *map(str, words)])
+    return shlex.join([_how_to_call("bert-hf"), name, *map(str, words)])
 
 
 def check_installed(extra: str, *packages: str) -> None:
     """Raise an `InputError` with the command of pip if a package of an extra, by its import name, is not installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
         requirement = f"-c constraints.txt -e '.[{extra}]'" if in_clone() else f"'bert-hf[{extra}]'"
-        raise InputError(f"not installed: {', '.join(missing)}", remedy=f"{program('pip')} install {requirement}")
+        raise InputError(f"not installed: {', '.join(missing)}", remedy=f"{_how_to_call('pip')} install {requirement}")
 
 
-def program(name: str) -> str:
-    """Return how to call a program installed beside this Python: by name, or by path if the shell finds another."""
-    beside_python = Path(sys.executable).with_name(name)
-    on_path = shutil.which(name)
+def _how_to_call(program: str) -> str:
+    """Return how to call a program installed beside this Python: by name, or by path unless the shell finds it."""
+    beside_python = Path(sys.executable).with_name(program)
+    on_path = shutil.which(program)
     if not beside_python.is_file() or (on_path is not None and beside_python.samefile(on_path)):
-        return name
+        return program
     if beside_python.is_relative_to(Path.cwd()):
         beside_python = beside_python.relative_to(Path.cwd())
     return str(beside_python)

@@ -25,8 +25,8 @@ def seed_of_rank(seed: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
-def engine_of(model: Any, ranks: int) -> str:
-    """Return what distributes a model: DDP, FSDP2, `ZeRO 1` … or none; an `InputError` if settings were ignored."""
+def checked_engine(model: Any, world_size: int) -> str:
+    """Return what distributes a model: DDP, FSDP2, `ZeRO 1` … or none; an `InputError` if not as configured."""
     model = getattr(model, "_orig_mod", model)  # without the wrapper of torch.compile
     class_name = type(model).__name__
     if isinstance(model, FSDPModule):
@@ -39,7 +39,7 @@ def engine_of(model: Any, ranks: int) -> str:
     if shards_weights():
         asked = "ZeRO" if engine() == "deepspeed" else "FSDP2"
     else:
-        asked = "DDP" if ranks > 1 else "none"
+        asked = "DDP" if world_size > 1 else "none"
     if not actual.startswith(asked):
         problem = f"accelerate ignores {asked} here: the class of the model is {class_name}"
         remedy = "start with a file of configs/accelerate (FSDP needs fsdp_version: 2)"
@@ -48,7 +48,7 @@ def engine_of(model: Any, ranks: int) -> str:
 
 
 def shard_on_cpu(args: TrainingArguments) -> None:
-    """Make accelerate shard on CPU ranks as on GPUs: for its type MULTI_CPU it ignores the settings of FSDP."""
+    """Make accelerate shard on CPU ranks if the settings ask for it: for its type MULTI_CPU it ignores FSDP's."""
     state: Any = args.distributed_state
     if shards_weights() and state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type = DistributedType.MULTI_GPU  # which accelerate replaces by FSDP
@@ -60,10 +60,10 @@ def arrange_buckets(model: Any) -> None:
     From three ranks on, the order in which a gradient is summed depends on its place in a bucket, so that the first
     step of a resumed run would be rounded otherwise than the same step of an uninterrupted one.
     """
-    if not isinstance(model, DistributedDataParallel) or model.static_graph:  # recorded in the first backward
+    if not isinstance(model, DistributedDataParallel) or model.static_graph:  # which the first backward records
         return
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # A loss that gives each of them a gradient of zero
+    # Run a backward pass that gives each of them a gradient of zero
     with replaced_attributes(model.module, forward=lambda: sum(parameter.sum() * 0 for parameter in trained)):
         model().backward()
     model.zero_grad()
@@ -111,24 +111,24 @@ class Ranks:
         return values
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
-        """Run `action` on all ranks and return the results of all; an error on one rank is raised on all."""
+        """Run `action` on all ranks and return the results of all. An error on one of several ends all."""
         if self.count == 1:
             return [action()]
-        value = bug = None  # bug: an exception for which there is no line
+        value = unexpected = None
         failure: tuple[str, int] | None = None  # line to print, exit code
         try:
             value = action()
         except (Exception, RunInterrupted) as error:
             line = error_line(error)
             failure = line or repr(error), getattr(error, "code", BAD_INPUT if line else UNAVAILABLE)
-            bug = None if line else error
+            unexpected = None if line else error
 
         outcomes = self.gather((value, failure))
         failures = {rank: failure for rank, (_, failure) in enumerate(outcomes) if failure}
         if not failures:
             return [value for value, _ in outcomes]
-        if bug is not None:
-            raise bug  # with its traceback
+        if unexpected is not None:
+            raise unexpected  # on its own rank, with its traceback; the others raise `RunInterrupted`
         rank, (line, code) = next(iter(failures.items()))
         raise RunInterrupted(line if len(failures) == self.count else f"rank {rank}: {line}", code)
 
@@ -139,12 +139,12 @@ def _all_ranks() -> Ranks:
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
-def gather(value: Any) -> list:
-    """Return the values of all ranks, in the order of ranks. Called by all of them."""
+def gather_values(value: Any) -> list:
+    """Return the values of all ranks of the launch, in their order, for functions without a `Ranks`. All call it."""
     several_ranks = dist.is_initialized() and dist.get_world_size() > 1
     return _all_ranks().gather(value) if several_ranks else [value]
 
 
 def rank0_value(value: Any) -> Any:
-    """Return the value of rank 0, on all ranks."""
-    return gather(value)[0]
+    """Return on all ranks the value that rank 0 passes. All of them call it."""
+    return gather_values(value)[0]

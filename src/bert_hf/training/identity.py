@@ -14,7 +14,7 @@ _MAX_ENTRIES = 4  # that a message lists
 
 
 def weights_checksum(checkpoint: str) -> str:
-    """Return the checksum of a checkpoint's weights; in an identity it tells two checkpoints at one path apart."""
+    """Return 16 hex digits that identify a checkpoint's weights; they tell two checkpoints at one path apart."""
     files = weight_files(find_checkpoint(checkpoint))
     return text_checksum(" ".join(map(file_checksum, files)))[:16]
 
@@ -37,12 +37,12 @@ def selection_identity(args: Any) -> dict[str, Any]:
 
 
 def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, list[str]]:
-    """Return the keys with different values, each with its differing entries as text.
+    """Return the keys whose values differ, each with one text per differing entry; empty without a difference.
 
         >>> differences({"seed": 1, "optimizer": {"rate": 1e-4}}, {"seed": 1, "optimizer": {"rate": 1e-3}})
         {'optimizer': ['rate: 0.001, was 0.0001']}
 
-    Keys that `present` lacks are not compared. Both are JSON values.
+    Keys that `present` lacks are not compared. Both are JSON values; `was` stands before the recorded one.
     """
     changed = {}
     for key, now in present.items():
@@ -58,7 +58,7 @@ def differences(recorded: dict, present: dict, was: str = "was") -> dict[str, li
 
 
 def describe_differences(changed: dict[str, list[str]]) -> str:
-    """Return `differences` as a clause of an error: the keys, and in parentheses the first differing entries."""
+    """Return `differences` as a clause of an error, `seed, optimizer differ (…)`, with the first entries."""
     entries = [entry for key in changed for entry in changed[key]]
     shown = "; ".join(entries[:_MAX_ENTRIES])
     if len(entries) > _MAX_ENTRIES:

@@ -36,7 +36,7 @@ class LogLines(TrainerCallback):
             logger.info(f"eval {progress}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
-        """Return the time that the rest takes, as `12 min`, if it is as fast as the steps and evaluations so far."""
+        """Return the time that the remaining steps take, as `12 min`, at the speed of those of this process."""
         steps_done = max(1, state.global_step - self._first_step)
         seconds_per_step = (time.monotonic() - self._began) / steps_done
         return _format_duration(seconds_per_step * (state.max_steps - state.global_step))
@@ -60,7 +60,7 @@ def _training_columns(logs: dict) -> str:
 
 
 def format_metrics(metrics: dict) -> str:
-    """Return metrics but times and epoch, losses first, as `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`."""
+    """Return metrics as `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`: losses first, no times, no epoch."""
     left_out = ("_runtime", "_per_second", "_tokens_seen", "epoch")
     names = [name for name in metrics if not name.endswith(left_out)]
 
@@ -78,7 +78,7 @@ def metric_label(name: str) -> str:
 
 
 def trained_line(steps: int, trained: dict) -> str:
-    """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s` of the metrics of `train`."""
+    """Return `trained: 1,500 steps, 3 min since the last start, 41,000 tokens/s`; `trained`: metrics of `train`."""
     text = f"trained: {steps:,} steps, {_format_duration(trained['train_runtime'])} since the last start"
     if "train_tokens_per_second" in trained:
         text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
@@ -86,8 +86,8 @@ def trained_line(steps: int, trained: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replace Trainer's printing callback and progress bar with `LogLines`, whose lines have the time left."""
-    for callback_class in (PrinterCallback, ProgressCallback, LogLines):  # the last may be there from an earlier call
+    """Replace Trainer's printing callback and progress bar with `LogLines`; disable transformers' other bars."""
+    for callback_class in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback_class)
     trainer.add_callback(LogLines())
-    logging.disable_progress_bar()  # of transformers: writing and loading shards
+    logging.disable_progress_bar()  # of writing and loading shards

@@ -23,13 +23,13 @@ _lock: FileIO | None = None  # the open lock file; the kernel releases the lock 
 
 
 def folder_of(args: TrainingArguments) -> Path:
-    """Return the output folder of a run."""
+    """Return --output_dir as a path."""
     assert args.output_dir is not None  # transformers sets a default
     return Path(args.output_dir)
 
 
 def check_no_foreign_files(folder: Path, marker: str) -> None:
-    """Raise an `InputError` if a folder contains files; called where it lacks `marker`, the file that marks ours."""
+    """Raise an `InputError` if a folder without `marker`, the file that marks it as ours, contains files."""
     if not _is_new_or_empty(folder):
         problem = f"the output folder contains files, and no {marker} that marks them as ours"
         raise InputError(problem, where=folder, remedy="give another --output_dir")

@@ -91,11 +91,11 @@ def defer_signals() -> Iterator[None]:
     _deferred = before
 
 
-_began = time.monotonic()  # when this process imported the module
+_began = time.monotonic()
 
 
 def seconds_running() -> float:
-    """Return the seconds since this process began."""
+    """Return the seconds since this process began (imported this module)."""
     return time.monotonic() - _began
 
 
@@ -118,7 +118,7 @@ class TimeLimit:
         return self.hours_before + seconds_running() / 3600
 
     def is_over(self) -> bool:
-        """Return True if the time left only suffices for the final evaluation and saving."""
+        """Return True if the time left only suffices for the final evaluation and saving; False without a limit."""
         reserved = (1.2 * self.evaluation_seconds + 10) / 3600  # a fifth more than the last one; ten seconds to save
         return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
 
@@ -149,17 +149,17 @@ def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) 
         yield
     except Exception as error:
         if workers and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler may raise another error
-        resumes = f"after step {current_step()}; the same command resumes from the newest checkpoint"
-        line = error_line(error)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch's handler for workers may raise another error
+        hint = f"after step {current_step()}; the same command resumes from the newest checkpoint"
+        line = error_line(error)  # None for a bug, which keeps its traceback
 
         if ranks.rank and line is not None:  # rank 0 prints the line of its own errors
             raise RunInterrupted(f"rank {ranks.rank}: {line}", BAD_INPUT, any_rank_prints=True) from None
         if _is_lost_worker(error, workers):
-            text = f"a DataLoader worker was killed (out of memory?), {resumes}"
+            text = f"a DataLoader worker was killed (out of memory?), {hint}"
             raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         if ranks.count > 1 and current_step() and _is_lost_connection(error):
-            text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {resumes}"
+            text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {hint}"
             raise RunInterrupted(text, UNAVAILABLE, any_rank_prints=True) from None
         raise
 
@@ -172,6 +172,7 @@ def _is_lost_worker(error: Exception, workers: int) -> bool:
 
 
 def _is_lost_connection(error: Exception) -> bool:
+    """Return True for an error of torch's communication between ranks; most are told by their text only."""
     text = str(error)
     mentions_network = any(word in text for word in ("gloo", "Connection", "NCCL"))
     return isinstance(error, RuntimeError) and (mentions_network or isinstance(error, dist.DistError))

@@ -21,20 +21,20 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = args.per_device_train_batch_size
-    rows_of_last = size  # that this rank's last batch has of its own
+    batch_size = args.per_device_train_batch_size
+    own_rows = batch_size  # rows of this rank's last batch that are not repeated
     if args.world_size > 1 and has_length(dataset):
-        global_size = size * args.world_size
+        global_size = batch_size * args.world_size
         last_global_size = len(dataset) % global_size or global_size
-        rows_of_last = min(max(0, last_global_size - args.process_index * size), size)
+        own_rows = min(max(0, last_global_size - args.process_index * batch_size), batch_size)
 
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        was_filled = rows_of_last < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, rows_of_last) if was_filled else batch
+        was_filled = own_rows < batch_size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, own_rows) if was_filled else batch
 
 
 def _first_rows(batch: dict, rows: int) -> dict:
-    """Return the first rows of a batch; for zero rows the first one without its labels."""
+    """Return the first rows of a batch, without a layout; for zero rows the first row, without its labels."""
     # Without the layout, which would keep the masked positions that are dropped below
     inputs = {name: value for name, value in batch.items() if name != "layout"}
     first = next(split_micro_batch(inputs, max(1, rows)))

@@ -38,7 +38,7 @@ from bert_hf.data.examples.samplers import set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
-from bert_hf.training.distributed import Ranks, arrange_buckets, engine_of, seed_of_rank, shard_on_cpu
+from bert_hf.training.distributed import Ranks, arrange_buckets, checked_engine, seed_of_rank, shard_on_cpu
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer, make_schedule
 from bert_hf.training.patching import replaced_attributes
@@ -125,7 +125,7 @@ class ResumableTrainer(Trainer):
 
     def begin(self, checkpoint: str | None) -> None:
         """Prepare `train` from a checkpoint, or step 0 (None), before data loaders are made; overrides call it."""
-        if checkpoint is None:
+        if checkpoint is None:  # else `_restore_resume_state` sets both, when Trainer has read the step
             self._saved_step = 0
             self._time_limit.begin()
 
@@ -138,16 +138,16 @@ class ResumableTrainer(Trainer):
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def log_state(self) -> dict:
-        """Return what a subclass keeps of this rank in a checkpoint, such as sums since the last line of the log."""
+        """Return what a subclass adds to this rank's state in a checkpoint: sums since the last line of the log, …"""
         return {}
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        """Restore what `log_state` returned on this rank, or on all ranks where their number has changed."""
+        """Restore what `log_state` returned on this rank, or on all if their number has changed; `rank`: on which."""
 
     # ---- train
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
-        """Train from step 0 or from a verified checkpoint; on a signal, save one and raise `RunInterrupted`."""
+        """Train from step 0 or a verified checkpoint; return Trainer's output. A signal raises `RunInterrupted`."""
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
         self._resumed_from = checkpoint
         self.begin(checkpoint)
@@ -164,14 +164,15 @@ class ResumableTrainer(Trainer):
         return result
 
     def _explain_errors(self) -> AbstractContextManager:
+        """Return the context that turns lost workers, lost ranks and errors of other ranks into `RunInterrupted`."""
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
 
     def _begin_training(self) -> None:
-        """Prepare what needs the wrapped model: engine, buckets of DDP, the checkpoint's state; and seed each rank.
+        """Do what needs the wrapped model: check its engine, arrange DDP's buckets, restore the checkpoint's state.
 
-        Called before the first step, after Trainer seeded all ranks alike: dropout would draw the same masks on each.
+        Also seed each rank differently: Trainer seeded all alike, and dropout would draw the same masks on each.
         """
-        engine = engine_of(self.model_wrapped, self.args.world_size)
+        engine = checked_engine(self.model_wrapped, self.args.world_size)
         if engine != "none":
             logger.info(f"engine: {engine}, {self.args.world_size} ranks")
         arrange_buckets(self.model_wrapped)
@@ -183,20 +184,20 @@ class ResumableTrainer(Trainer):
             self._restore_resume_state(self._resumed_from)
 
     def _prepare_for_training(self, *args, **kwargs):
-        """Keep, under FSDP2, the tied embeddings in the group of the model.
+        """Prepare as Trainer does, but under FSDP2 keep the tied embeddings in the model's group of parameters.
 
         accelerate would put them in a separate group, and leaves the bias that the output shares with BERT's
         masked-LM head in another: torch then refuses the first step.
         """
         if not self.accelerator.is_fsdp2:
             return super()._prepare_for_training(*args, **kwargs)
-        without: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
-        with replaced_attributes(self.model, **without):
+        no_embeddings: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **no_embeddings):
             return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, model, epoch, train_dataloader, *args, **kwargs) -> None:
-        """Run an epoch as Trainer does, its examples drawn for this epoch."""
-        if not self.control.should_training_stop:  # else resumed from the checkpoint of the last step
+        """Run an epoch as Trainer does, with the sampler set to it; nothing if the checkpoint was the last step's."""
+        if not self.control.should_training_stop:
             set_epoch(train_dataloader.batch_sampler, epoch)
             super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
@@ -243,7 +244,7 @@ class ResumableTrainer(Trainer):
             return super().training_step(model, self.on_device(inputs), num_items_in_batch)
 
     def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs) -> Tensor:
-        """Stand in for `compute_loss` in a training step: record the loss, for the check that it is finite."""
+        """Return the loss of `compute_loss`, recorded for the check that it is finite; DeepSpeed's is checked here."""
         loss = self._finite.record_loss(compute_loss(model, inputs, *args, **kwargs))
 
         # DeepSpeed updates the weights within the last backward of a step, so all ranks check before it
@@ -277,8 +278,8 @@ class ResumableTrainer(Trainer):
         step, max_steps = self.state.global_step, self.state.max_steps
         shutdown, save_is_due, out_of_time = map(bool, self._agreed_requests())
         if out_of_time and not self.control.should_training_stop:
-            limit = f"time limit (--max_hours {self.args.max_hours})"
-            logger.info(f"{limit} reached: stopping after step {step:,} of {max_steps:,}")
+            hours = self.args.max_hours
+            logger.info(f"time limit (--max_hours {hours}) reached: stopping after step {step:,} of {max_steps:,}")
             self.control.should_training_stop = self.control.should_save = True
 
         # The first of the two calls
@@ -316,7 +317,7 @@ class ResumableTrainer(Trainer):
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log; `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
+        """Log as Trainer does, but `train_loss` is the mean over the whole run, not since it was resumed."""
         self._finite.settle()
         if "train_loss" in logs:
             logs["train_loss"] = self._total_loss_scalar / max(1, self.state.global_step)
@@ -342,7 +343,7 @@ class ResumableTrainer(Trainer):
     # ---- writing a checkpoint
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save weights, configuration and tokenizer, and push; the stock method also pickles arguments and token."""
+        """Save weights, configuration and tokenizer; push if asked. The stock method also pickles args and token."""
         self._save_model(Path(output_dir or self.args.output_dir), self._gather_weights())
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
@@ -354,7 +355,7 @@ class ResumableTrainer(Trainer):
             trainer_state.save_model(self.network, weights, tokenizer, folder, self.state.global_step)
 
     def _gather_weights(self) -> Any:
-        """Return all weights in fp32 on rank 0, gathered by all ranks if they are sharded."""
+        """Return all weights, on rank 0 at least. Called by all ranks, to gather sharded ones."""
         if self.is_deepspeed_enabled:  # of a 16-bit model accelerate takes the 16-bit copies that it computes with
             return trainer_state.fp32_weights(self.network) or self.accelerator.get_state_dict(self.model_wrapped)
         if self.is_fsdp_enabled:
@@ -422,7 +423,7 @@ class ResumableTrainer(Trainer):
     def _load_best_model(self) -> None:
         """Load the best checkpoint from this run's folder: the run may have been moved since its path was recorded."""
         best = Path(self._get_output_dir(self._trial)) / Path(self.state.best_model_checkpoint or "").name
-        self._checkpoints.verify_once(best)
+        self._checkpoints.verify_unless_known(best)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:
@@ -442,14 +443,14 @@ class ResumableTrainer(Trainer):
         trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
     def _restore_resume_state(self, checkpoint: str) -> None:
-        """Restore the running log, the hours spent, and what Trainer does not restore of its own state."""
-        logs = trainer_state.load_logs(checkpoint, self._ranks)
-        log = logs[0]  # enough for all but the losses and the entries of `log_state`
-        self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
-        self._total_loss_scalar = log["total"]
-        self._globalstep_last_logged = log["logged"]
-        self._time_limit.begin(log["hours"])
-        self.restore_log_state(logs)
+        """Restore what `_resume_state` returned, the step of the last checkpoint and the path of the best one."""
+        rank_states = trainer_state.load_resume_states(checkpoint, self._ranks)
+        self._tr_loss = torch.stack([each["loss"] for each in rank_states]).mean(0).to(self.args.device)
+        self.restore_log_state(rank_states)
+        saved = rank_states[0]  # the rest may be of any rank
+        self._total_loss_scalar = saved["total"]
+        self._globalstep_last_logged = saved["logged"]
+        self._time_limit.begin(saved["hours"])
 
         state = self.state
         self._saved_step = state.global_step
@@ -457,7 +458,7 @@ class ResumableTrainer(Trainer):
         if state.best_global_step and not state.best_model_checkpoint:  # the run was moved
             best = self._checkpoints.folder / f"checkpoint-{state.best_global_step}"
             state.best_model_checkpoint = str(best) if best.is_dir() else None
-        self.control.should_training_stop = log["stops"] or state.global_step >= state.max_steps
+        self.control.should_training_stop = saved["stops"] or state.global_step >= state.max_steps
 
     # ---- data loaders
 
@@ -471,7 +472,8 @@ class ResumableTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset=None):
         # With persistent workers Trainer would return the first loader for any other dataset, too
-        is_own = eval_dataset is None or eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)
+        is_name = isinstance(eval_dataset, str)  # of one of the trainer's datasets
+        is_own = is_name or eval_dataset is None or eval_dataset is self.eval_dataset
         get_loader: Any = super().get_eval_dataloader if is_own else super().get_test_dataloader
         return _make_reproducible(get_loader(eval_dataset), self.args.seed)
 

@@ -25,7 +25,7 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import MANIFEST, step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
-from bert_hf.training.distributed import gather, rank0_value
+from bert_hf.training.distributed import gather_values, rank0_value
 from bert_hf.training.identity import describe_differences, differences, weights_checksum
 from bert_hf.training.optimization import optimizers
 from bert_hf.training.output_folder import check_no_foreign_files, folder_of, remove_leftovers, take_lock
@@ -101,8 +101,8 @@ class Run:
             if written:
                 self.record()
 
-    def _file_states(self) -> dict[str, tuple]:
-        """Return inode, time and size of each file, which tell a change; no checkpoints, hidden files, record."""
+    def _file_states(self) -> dict[str, tuple[int, int, int]]:
+        """Return (inode, time, size) by file, in direct subfolders too; no checkpoints, hidden files or record."""
         states = {}
         for path in itertools.chain(self.folder.glob("*"), self.folder.glob("*/*")):
             name = path.relative_to(self.folder)
@@ -159,7 +159,7 @@ class Run:
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Write `SPLIT_results.json` of each split, and `all_results.json`; return all metrics, sorted by name."""
+    """Write `SPLIT_results.json` of each split, and `all_results.json`; return all metrics with the baselines."""
     all_metrics = dict(baselines)
     for results in metrics.values():
         all_metrics |= results
@@ -174,14 +174,15 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines of `--check`; an `InputError` if folder, optimizer, schedule, device or Hub cannot be used.
+    """Yield the lines of `--check`; an `InputError` for an option of the run that cannot be used.
 
     `metrics`: the names that --metric_for_best_model may give; empty where they are not known yet.
     """
     folder = folder_of(args)
     yield check_writable(str(folder))
-    evaluated_before = not args.do_train and (folder / "eval_results.json").is_file()  # which leaves no record
-    if not (folder / RUN_RECORD).is_file() and not evaluated_before:
+    # An evaluation without training leaves results, but no record
+    was_evaluated = not args.do_train and (folder / "eval_results.json").is_file()
+    if not (folder / RUN_RECORD).is_file() and not was_evaluated:
         check_no_foreign_files(folder, RUN_RECORD)
     checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
@@ -220,18 +221,19 @@ def describe_machine(args: TrainingArguments) -> str:
 
 
 def start_run(args: RunArguments, identity: dict, *options: Any) -> Run:
-    """Lock the output folder, seed the generators, and return the run that begins or continues there.
+    """Lock the output folder, seed the generators, and return the run that begins, continues or is finished there.
 
-    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once, unless an
-    input that the `options` name is in the folder. A finished run is pushed if it should be and has not been.
+    Called by all ranks together. With --overwrite_output_dir another run's files are removed here, once; an
+    `InputError` if the `options` name an input there. A finished run is pushed if it should be and has not been.
     """
     identity = json.loads(json.dumps(identity))  # as `run.json` has it: lists in place of tuples
-    identities = gather(identity)
+    identities = gather_values(identity)
     for rank, other in enumerate(identities):
         if changed := differences(identities[0], other, was="rank 0 has"):
             remedy = "give all hosts the same files and the same command"
             raise InputError(f"rank {rank}: {describe_differences(changed)}", where=folder_of(args), remedy=remedy)
-    run: Run = rank0_value(_begin_or_continue(args, identity, options) if args.process_index == 0 else None)
+    begun = _begin_or_continue(args, identity, options) if args.process_index == 0 else None
+    run: Run = rank0_value(begun)
     run.writes = args.process_index == 0
     if not run.writes and checkpoint_files.wait_for_files(run.folder, [RUN_RECORD]):
         remedy = "give an --output_dir that all hosts share"
@@ -357,7 +359,7 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
 
 
 def evaluation_run(args: RunArguments) -> Run:
-    """Return the run in the output folder, to evaluate but not push it; in a new folder a run without a record."""
+    """Make the output folder; return its run, to evaluate but not push it; without a record, one that records none."""
     args.push_to_hub = False
     folder = folder_of(args)
     folder.mkdir(parents=True, exist_ok=True)
@@ -386,7 +388,7 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
 
 
 def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None:
-    """Set and log options that are not given to their values in training: columns, lengths, stride, context, …"""
+    """Set options that the command does not give to their values in training, such as columns; log each one."""
     for name, value in (trained or {}).items():
         current = getattr(options, name, None)
         is_default = current == getattr(type(options), name, None) and name not in options.from_command_line
@@ -404,9 +406,9 @@ def recorded_precision(args: RunArguments) -> str | None:
     identity = identity_in(folder_of(args))
     if identity and args.overwrite_output_dir:
         optimizer = optimizers.optimizer_identity(args)
-        given = {name: value for name, value in optimizer.items() if value is not None}
-        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in given}
-        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": given}
+        set_options = {name: value for name, value in optimizer.items() if value is not None}
+        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in set_options}
+        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": set_options}
         if differences({**identity, "optimizer": recorded}, json.loads(json.dumps(known))):
             identity = None
     if identity is None and (named := requested_checkpoint(args)):

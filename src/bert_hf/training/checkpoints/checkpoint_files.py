@@ -26,20 +26,20 @@ VISIBLE_WITHIN = 62.0  # seconds to wait for the files of other hosts: NFS cache
 
 
 class DamagedCheckpoint(InputError):
-    """A checkpoint that differs from its manifest; the message names the file and the problem."""
+    """Raised for a checkpoint that has no valid manifest, differs from it, or cannot be read; names file and fault."""
 
     def __init__(self, fault: str):
         super().__init__(fault, remedy="give an older checkpoint, or remove this one")
 
 
 def _file_digests(paths: list[Path]) -> list[str]:
-    """Return the SHA-256 of each file, on up to four cores: weights and both moments of Adam have about one size."""
+    """Return the SHA-256 of each file in hexadecimal, computed by up to four threads."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(file_checksum, paths))
 
 
 def wait_for_files(folder: Path, names: Collection[str]) -> list[str]:
-    """Wait until files of other ranks are visible; return the names of the files that stay invisible."""
+    """Wait up to `VISIBLE_WITHIN` for files that other hosts wrote; return the names of those still not visible."""
     end = time.monotonic() + VISIBLE_WITHIN
     while missing := [name for name in names if not os.path.isfile(folder / name)]:
         if time.monotonic() > end:
@@ -81,21 +81,20 @@ def _delete_checkpoint(checkpoint: Path) -> None:
 
 
 def _digest_of(manifest: dict) -> str:
-    """Return the SHA-256 of a manifest without its digest; spaces and the order of keys do not matter."""
+    """Return the SHA-256 of a manifest without its entry `sha256`, independent of spaces and the order of keys."""
     return json_checksum({key: value for key, value in manifest.items() if key != "sha256"})
 
 
 def verify(folder: Path) -> dict:
-    """Return the manifest of a checkpoint; raise `DamagedCheckpoint` if a file or the step in its name differs."""
-    path = folder / MANIFEST
-    manifest = read_json_object(path) if path.is_file() else None
+    """Return the manifest of a checkpoint; raise `DamagedCheckpoint` unless it, all files and the step are right."""
+    manifest = read_json_object(folder / MANIFEST)
     if manifest is None or manifest.get("sha256") != _digest_of(manifest):
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: missing or damaged")
 
     if step_of(folder) not in (-1, manifest.get("step")):  # -1: the folder has another name
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
 
-    # Files that the manifest lacks; a file manager or NFS may add hidden ones
+    # No file may be there that the manifest lacks, but hidden ones, which a file manager or NFS may add
     entries = manifest["files"]
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -117,7 +116,7 @@ def verify(folder: Path) -> dict:
 
 
 def verify_named(folder: Path) -> dict:
-    """Verify a checkpoint that the user names, and return its manifest."""
+    """Return the manifest of a checkpoint that the user names, verified; an `InputError` for another folder."""
     if not (folder / MANIFEST).exists():
         remedy = "--model_name_or_path begins a new run with its weights"
         raise InputError(f"not a checkpoint of bert_hf (no {MANIFEST})", where=folder, remedy=remedy)
@@ -162,13 +161,13 @@ def rotate(run_folder: Path, keep: int | None, verified: set[str], spared: str |
 
 
 def best_beside(checkpoint: Path) -> Path | None:
-    """Return the path of the best checkpoint up to this one, which may have been deleted; None if none is the best."""
+    """Return the path of the best checkpoint up to this one; None if none was recorded. It may have been deleted."""
     best = (read_json_object(checkpoint / "trainer_state.json") or {}).get("best_global_step")
     return checkpoint.with_name(f"checkpoint-{best}") if best else None
 
 
 class RunCheckpoints:
-    """The checkpoints of a run in its output folder."""
+    """Choose, verify and write the checkpoints of a run, in its output folder."""
 
     def __init__(self, folder: Path, ranks: Ranks):
         self.folder = folder
@@ -193,7 +192,7 @@ class RunCheckpoints:
             self._copy_best(named)
             return named
 
-        chosen: Any = self._ranks.run_on_all_ranks(choose_on_rank0)[0]
+        chosen: Any = self._ranks.run_on_all_ranks(choose_on_rank0)[0]  # what rank 0 returned
         self._verified.add(chosen.name)
         return str(chosen)
 
@@ -206,13 +205,13 @@ class RunCheckpoints:
         return newest
 
     def _copy_best(self, checkpoint: Path) -> None:
-        """Copy the best model up to a checkpoint of another folder: it stays the best until there is a better one."""
+        """Copy the best checkpoint up to a named one into this run's folder, where `_load_best_model` looks for it."""
         best = best_beside(checkpoint)
         if best is not None and best.is_dir() and not (self.folder / best.name).exists():
             copy = shutil.copytree(best, self.folder / f"{TEMPORARY}{best.name}", dirs_exist_ok=True)
             copy.rename(self.folder / best.name)
 
-    def verify_once(self, checkpoint: Path) -> None:
+    def verify_unless_known(self, checkpoint: Path) -> None:
         """Verify a checkpoint unless this process has written it or resumed from it."""
         if checkpoint.name not in self._verified:
             if self._ranks.rank:  # rank 0, which may be on another host, has just written it
@@ -222,7 +221,7 @@ class RunCheckpoints:
     def write(
         self, final: Path, write_files: Callable[[Path], None], facts: dict, keep: int | None, spared: str | None
     ) -> None:
-        """Write a checkpoint with `facts` in its manifest, then `rotate`. All ranks call it and raise an error of one.
+        """Write a checkpoint with `facts` in its manifest, then `rotate`. Called by all ranks; an error ends all.
 
         `write_files` writes this rank's files into a folder; without DeepSpeed, rank 0 writes all.
         """
@@ -234,7 +233,7 @@ class RunCheckpoints:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir(parents=True)
 
-        def write_and_list() -> list[str]:
+        def write_and_list() -> list[str]:  # the names of this rank's files, for which rank 0 waits
             temporary.mkdir(parents=True, exist_ok=True)  # rank 0's may not be visible on this host yet
             write_files(temporary)
             of_rank = temporary.rglob(f"*rank_{rank}[._]*")  # DeepSpeed's zero_pp_rank_1_mp_rank_00_…

@@ -36,7 +36,7 @@ def save_state(state: Any, path: Path) -> None:
     """Write nested dicts, lists, tuples, numbers, strings and tensors as safetensors, their nesting in its header."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_to_skeleton(state, tensors))
-    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})  # a schedule has none
+    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})  # a schedule has no tensors
 
 
 def load_state(path: Path) -> Any:
@@ -91,7 +91,7 @@ def _from_skeleton(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 def save_model(
     model: nn.Module, weights: dict[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, folder: Path, step: int
 ) -> None:
-    """Write weights (tied ones once), configuration and tokenizer if any; raise `RunInterrupted` if not finite."""
+    """Write weights (tied ones once), configuration and tokenizer, if any; `RunInterrupted` if not finite."""
     tied = getattr(model, "all_tied_weights_keys", {})
     # Copies, because safetensors takes no tensors that share memory: ties of a plain module, parts of a flat buffer
     untied = {name: value.detach() for name, value in weights.items() if name not in tied}
@@ -130,7 +130,7 @@ def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
-    """Load weights from safetensors. `sharded`: by FSDP."""
+    """Load the safetensors weights of a checkpoint into a model, whose parameters FSDP may have `sharded`."""
     if not sharded:
         load_weights(model, folder)
         return
@@ -147,7 +147,7 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
-    """Load what `optimizer_state` returned from a checkpoint."""
+    """Load the `optimizer_state` in a checkpoint into an optimizer, whose model FSDP may have `sharded`."""
     state = load_state(folder / OPTIMIZER)
     if sharded:
         options = sharded_state.StateDictOptions(full_state_dict=True)
@@ -161,18 +161,18 @@ def rank_file(folder: str | Path, rank: int) -> Path:
     return Path(folder) / f"rank_{rank}.safetensors"
 
 
-def rank_state(log: dict) -> dict:
-    """Return what differs by rank: random generators, and `log`: what resuming needs and Trainer does not save."""
+def rank_state(resume_state: dict) -> dict:
+    """Return what a checkpoint has of one rank: its random generators, and the state that Trainer does not save."""
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
-    return {"generators": generators, "log": log}
+    return {"generators": generators, "log": resume_state}
 
 
-def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
-    """Return the `log` of each `rank_state` that this rank has to resume from, with the `rank` that wrote it.
+def load_resume_states(folder: str | Path, ranks: Ranks) -> list[dict]:
+    """Return the `resume_state` of each rank that this rank continues, with the number of that rank as `rank`.
 
-    That is its own log; where another number of ranks wrote the checkpoint, the logs of all, to be summed.
+    It continues itself; where another number of ranks wrote the checkpoint, all of them, whose sums are added up.
     """
     saved_count = len(list(Path(folder).glob("rank_*.safetensors")))
     sources = [ranks.rank] if saved_count == ranks.count else range(max(1, saved_count))

@@ -73,7 +73,7 @@ class BertAdam(torch.optim.Optimizer):
         return loss
 
     def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
-        """Update the parameters of a group that have gradients."""
+        """Update the given parameters of a group, which have gradients."""
         for parameter in parameters:
             if parameter not in self.state:
                 self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
@@ -81,7 +81,7 @@ class BertAdam(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         adamw(
             parameters,
-            [p.grad for p in parameters if p.grad is not None],
+            [p.grad for p in parameters if p.grad is not None],  # of all; the condition is for the type checker
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
@@ -102,7 +102,7 @@ class OptimizerEntry:
     """A value of --optim. Add an optimizer by writing `make`: (model, arguments) → the optimizer."""
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
-    options: tuple[str, ...] = ()  # it reads besides learning rate and weight decay; part of a run's identity
+    options: tuple[str, ...] = ()  # that it reads besides learning rate and weight decay; part of a run's identity
     whole_matrices: bool = False  # it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank
 
 
@@ -196,21 +196,21 @@ def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwarg
 
 
 def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
-    """Return transformers' schedule; its `num_decay_steps` may also be a share of the steps of the run."""
+    """Return transformers' schedule, whose `num_decay_steps` may be a share; `InputError` if the run is too short."""
     decay = kwargs.get("num_decay_steps", 0)
     if decay < 1:
         decay = round(decay * total_steps)
     if warmup_steps + decay > total_steps:
         needed = f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up"
-        remedy = 'use a smaller number or a share, as in {"num_decay_steps": 0.2}'
         what = f"{needed} are more than the run's {total_steps:,}"
+        remedy = 'use a smaller number or a share, as in {"num_decay_steps": 0.2}'
         raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
     if decay:  # else transformers reports that it is missing
         kwargs = {**kwargs, "num_decay_steps": decay}
     return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
 
 
-_BY_METRIC = ("reduce_lr_on_plateau", "greedy")  # of evaluations; not offered
+_BY_METRIC = ("reduce_lr_on_plateau", "greedy")  # change the rate by metrics of evaluations; not offered
 
 # By the name in --lr_scheduler_type. Add a schedule by writing its function.
 SCHEDULES: dict[str, Schedule] = {
@@ -244,14 +244,15 @@ def steps_identity(args: Any) -> dict[str, Any]:
 
 
 def check_schedule(args: Any) -> None:
-    """Raise an `InputError` for an unknown schedule, or arguments that it does not take: make it for a long run."""
+    """Raise an `InputError` for an unknown schedule or arguments that it does not take, found by making one."""
     name = option_text(args.lr_scheduler_type)
     check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
 
     rate = args.learning_rate or 1.0  # fine-tuning chooses it later, and checks again
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
     try:
-        SCHEDULES[name](optimizer, 0, 1_000_000_000, dict(args.lr_scheduler_kwargs or {}))
+        long_run = 1_000_000_000  # steps, so that no number of decay steps is too large
+        SCHEDULES[name](optimizer, 0, long_run, dict(args.lr_scheduler_kwargs or {}))
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]  # without the class that Python names
         raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="fix them") from None

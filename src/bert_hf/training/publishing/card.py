@@ -14,7 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from bert_hf.console import shorten_list
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
-# The columns of the table of results, by the beginning of a metric's name.
+# The columns of the table of results, in order, by the beginning of a metric's name; the first that fits counts.
 _COLUMNS = {
     "test": "test",
     "eval": "validation",
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the H
 
 @dataclass
 class Card:
-    """The contents of a model card but its metrics. Licence, source and language are only those that the user gave."""
+    """The contents of a model card but its metrics. Licences, source and language: only if the user gave them."""
 
     pipeline_tag: str  # fill-mask, text-classification, …
     command: str
@@ -57,14 +57,14 @@ class Card:
 
 
 def local_name(folder: Path) -> str:
-    """Return the name of a run's folder in the code of its card, until it is pushed; never an absolute path."""
+    """Return how the code of a card names the run's folder until it is pushed: the path, if relative, or its name."""
     return folder.name if folder.is_absolute() else folder.as_posix()
 
 
 def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: dict | None = None) -> None:
     """Write `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
-    Metrics that are not finite numbers are left out, and tokens, which the command may contain, are replaced.
+    Metrics that are not finite numbers are left out; access tokens, which the command may contain, are replaced.
     """
     results = _finite_metrics(metrics)
     model = local_name(folder)
@@ -87,7 +87,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float], identity: di
 
 
 def _hyperparameters(identity: dict) -> dict[str, str]:
-    """Return the hyper-parameters that an identity sets, as cells of a table; those of a group as `GROUP: NAME`."""
+    """Return the settings in an identity as name → text of a table's cell; those of a group as `GROUP: NAME`."""
     flat = {}
     for key, value in identity.items():
         if isinstance(value, dict) and value:
@@ -101,7 +101,7 @@ def _hyperparameters(identity: dict) -> dict[str, str]:
 def _front_matter(card: Card, results: list[tuple[str, str, float]], title: str) -> ModelCardData:
     """Return the card's metadata, which the Hub reads: what the model is, and its metrics on held-out rows."""
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
-    dataset = card.dataset or card.source or "not stated"
+    dataset = card.dataset or card.source or "not stated"  # its type and its name for the Hub
     model_results = [
         EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
         for column, metric, value in results
@@ -123,7 +123,7 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]], title: str)
 
 
 def _finite_metrics(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
-    """Return (column of the table, metric without its prefix, value) of all finite metrics but times and counts."""
+    """Return (column of the table, metric without prefix, value) of finite metrics in `_COLUMNS` but times, counts."""
     timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
     results = []
     for name, value in metrics.items():
@@ -162,5 +162,5 @@ def held_out_description(files: list[str] | None, option: str, otherwise: str) -
 
 
 def hub_id(name: str | None) -> str | None:
-    """Return the id of a dataset or model on the Hub; None without one, or for a path of this machine."""
+    """Return `name` if it is the id of a dataset or model on the Hub; None for None or a path of this machine."""
     return None if not name or Path(name).exists() else name

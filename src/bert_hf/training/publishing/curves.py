@@ -45,8 +45,8 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     _draw_panel(panels[0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
         majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
-        kinds = [kind for kind in ("F1", "accuracy") if any(name.endswith(kind.lower()) for name in scores)]
-        _draw_panel(panels[1], history, scores, ", ".join(kinds), majority, "majority class")
+        ylabels = [label for label in ("F1", "accuracy") if any(name.endswith(label.lower()) for name in scores)]
+        _draw_panel(panels[1], history, scores, ", ".join(ylabels), majority, "majority class")
     figure.tight_layout()
     return figure
 
@@ -54,7 +54,7 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
 def _draw_panel(
     panel: Axes, history: list[dict], names: list[str], ylabel: str, baseline: float | None, baseline_name: str
 ) -> None:
-    """Draw metrics by step: those of training as thin lines, held-out ones with points, the baseline dashed."""
+    """Draw metrics by step: training as thin lines, held out with points; and the baseline, if any, dashed."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
         if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
@@ -62,7 +62,7 @@ def _draw_panel(
 
         held_out = name.startswith("eval_")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
-        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
+        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")  # the first key counts
         label = f"{metric_label(name)}, {'held out' if held_out else 'training'}"
         panel.plot(*zip(*points, strict=True), color=colour, label=label, **style)
 
@@ -78,7 +78,7 @@ def _draw_panel(
 
 
 def draw_confusion(path: Path, references: Any, predictions: Any, labels: Sequence[str]) -> None:
-    """Write the confusion matrix, in percent of each true class's rows; references and predictions index `labels`."""
+    """Write a picture of the confusion matrix, in percent of each true class; both arrays (rows,) index `labels`."""
     counts = np.zeros((len(labels), len(labels)), dtype=int)
     np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
     class_sizes = counts.sum(axis=1)
