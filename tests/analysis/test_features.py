@@ -107,10 +107,11 @@ def test_many_chunks_are_one_file_and_an_interrupted_one_leaves_none(place, tmp_
     assert not list((tmp_path / "cut").glob("*.parquet"))
 
 
-def test_the_pooling_of_sentence_transformers_is_read(place, tmp_path):
+@pytest.mark.parametrize("entry", ['"pooling_mode_cls_token": true', '"pooling_mode": "cls"'])
+def test_the_pooling_of_sentence_transformers_is_read(place, tmp_path, entry):
     folder = shutil.copytree(place[0] / "bert", tmp_path / "bert")
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true, "include_prompt": true}')
+    (folder / "1_Pooling/config.json").write_text(f'{{{entry}, "include_prompt": true}}')
     assert extract((tmp_path,), tmp_path / "own", "--train_file", str(place[0] / "texts.txt")) == 0
     assert extract(place, tmp_path / "cls", "--pooling", "cls") == 0
     assert pq.read_table(tmp_path / "own").equals(pq.read_table(tmp_path / "cls"))

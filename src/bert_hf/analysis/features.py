@@ -103,13 +103,18 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def recorded_pooling(where: str) -> str:
-    """Return the pooling that a sentence-transformers checkpoint records, and log it; `mean` for other checkpoints."""
+    """Return the pooling that a sentence-transformers checkpoint records, and log it; `mean` for other checkpoints.
+
+    Its file has a flag for each mode, such as `pooling_mode_cls_token`; newer ones have the name as `pooling_mode`.
+    """
     folder = find_checkpoint(where, weights=False)
     content = read_safe_json(plain_file(folder, POOLING)) if (folder / POOLING).is_file() else {}
-    names = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    modes = [names.get(name, name) for name in content if name.startswith("pooling_mode_") and content[name]]
-    pooling = " and ".join(modes) or content.get("pooling_mode", "mean")
-    if pooling not in names.values():
+    mode_of_flag = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    flags = [name for name in content if name.startswith("pooling_mode_") and content[name]]
+    pooling = content.get("pooling_mode", "mean")
+    if flags:  # several are an error, too
+        pooling = " and ".join(mode_of_flag.get(flag, flag) for flag in flags)
+    if pooling not in mode_of_flag.values():
         raise InputError(f"pools by {pooling}", where=folder / POOLING, remedy="pass --pooling, which has other modes")
     if content:
         logger.info(f"pooling: {pooling}, as {POOLING} says")

@@ -224,12 +224,12 @@ def _separated_rows(
     sep_line = re.fullmatch('"?sep=(.)"?', head[0][1]) if head else None  # as Excel reads and some exports write it
     if sep_line:
         head[0] = (1, "")  # no row: empty lines are skipped
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    separator = separator or (sep_line[1] if sep_line else _choose_separator([line for _, line in head], kind))
-    quoted = kind not in _TABS or separator in ",;" or _quotes_follow_rfc(path, encoding, separator)
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    delimiter = delimiter or (sep_line[1] if sep_line else _choose_separator([line for _, line in head], kind))
+    quoted = kind not in _TABS or delimiter in ",;" or _quotes_follow_rfc(path, encoding, delimiter)
 
-    names = _names_without_header(_fields(head, path, separator, quoted), columns)
-    rows = _fields(itertools.chain(head, lines), path, separator, quoted)
+    names = _names_without_header(_fields(head, path, delimiter, quoted), columns)
+    rows = _fields(itertools.chain(head, lines), path, delimiter, quoted)
     header: list[str] = []
     if not names:
         line, header = next(rows, (1, []))
@@ -240,7 +240,7 @@ def _separated_rows(
     repeated_headers = 0
     for line, fields in rows:
         if len(fields) != len(names):
-            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(separator, repr(separator))
+            between = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(delimiter, repr(delimiter))
             what = f"{len(fields)} fields between {between} instead of {len(names)}"
             raise InputError(what, where=path, line=line, remedy="fix the row or the header, or pass --separator")
         if len(fields) > 1 and fields == header:
@@ -315,10 +315,11 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], columns: Sequen
 def _quotes_follow_rfc(path: str, encoding: str | None, separator: str) -> bool:
     """Return True if the quotes in all lines follow RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not.
 
-    The last line may be cut off, if another line has a doubled quote. The whole file is read.
+    By lines, so that two lone quotes never join the rows between them. A doubled quote elsewhere proves that quotes
+    are not text; then the last line may break the rules: the file was cut off.
     """
-    doubled = False  # a line that follows it has a doubled quote
-    broken = []  # numbers of lines that do not follow it
+    doubled = False  # a line that keeps the rules has a doubled quote
+    broken = []  # numbers of lines that break them
     number = 0
     for number, line in read_lines(path, encoding):
         if '"' in line:

@@ -3,6 +3,7 @@
 import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -23,7 +24,7 @@ def unknown_characters(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase)
     """Return how many characters of the texts become [UNK], by cause."""
     rust = backend(tokenizer)
     longest_word = getattr(rust.model, "max_input_chars_per_word", 100)
-    unknown_id = tokenizer.unk_token_id
+    unknown_id: Any = tokenizer.unk_token_id
     lost: Counter[Unknown] = Counter()
     for word in _unknown_words(texts, rust, unknown_id):
         lower = word.lower()

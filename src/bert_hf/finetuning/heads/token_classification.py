@@ -151,7 +151,8 @@ class TokenClassificationHead(Head):
 
     def picture(self, texts: Mapping[str, str], rows: TaggedSentences, predictions: list[list[str]]) -> str:
         """Return the text with its entities marked, or each word where labels are not of entities."""
-        [labels], [spans] = predictions, rows.spans  # of one text
+        [labels] = predictions  # of one text
+        spans: Any = rows.spans[0]
         if not self.has_entities:
             words = [(*span, label) for span, label in zip(spans, labels, strict=True)]
             return marked_text(texts["text"], words, self.labels)

@@ -135,7 +135,8 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
         load_weights(model, folder)
         return
     options = sharded_state.StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights once
-    sharded_state.set_model_state_dict(model, read_weights(folder), options=options)
+    weights: Any = read_weights(folder)
+    sharded_state.set_model_state_dict(model, weights, options=options)
 
 
 def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
