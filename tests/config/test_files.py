@@ -16,8 +16,8 @@ def test_a_disk_that_takes_no_save_is_refused_and_nothing_stays(tmp_path, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, call, refuse)
-    with pytest.raises(InputError, match=r"out: cannot be written: No space left on device; give another --"):
-        check_writable(str(tmp_path / "out"))
+    with pytest.raises(InputError, match=r"out: cannot be written: No space left on device; give another --output$"):
+        check_writable(str(tmp_path / "out"), "--output")
     assert list(tmp_path.iterdir()) == []
 
 

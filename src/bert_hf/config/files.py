@@ -32,8 +32,8 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     return path
 
 
-def check_writable(output_dir: str) -> str:
-    """Check by a temporary file that a folder can be written, and return the line of `--check` that says so."""
+def check_writable(output_dir: str, option: str = "--output_dir") -> str:
+    """Try by a temporary file whether a folder can be written, else raise; return the line of `--check` about it."""
     folder = Path(output_dir).expanduser().absolute()
     try:
         while not folder.exists():  # a new folder: the one in which it will be made
@@ -44,7 +44,7 @@ def check_writable(output_dir: str) -> str:
             os.fsync(file.fileno())
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
-        raise InputError(problem, where=output_dir, remedy="give another --output_dir") from None
+        raise InputError(problem, where=output_dir, remedy=f"give another {option}") from None
     return f"output: {output_dir} can be written"
 
 

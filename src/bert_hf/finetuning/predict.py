@@ -187,7 +187,7 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
         raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
     if os.path.realpath(output) in map(os.path.realpath, expand_paths(prediction_args.test_file or [], folders=True)):
         raise InputError("the output is one of the inputs", where=output, remedy="give another --output")
-    yield check_writable(str(output.parent))
+    yield check_writable(str(output.parent), "--output")
 
 
 def read_inputs(args: PredictorArguments) -> Iterator[str]:

@@ -122,11 +122,11 @@ def _finish_corpus(folder: Path, recipe: dict, inputs: list[InputShards], text_l
         _remove_corpus(folder)
         raise InputError("contains no text", where=inputs[0].source.name, remedy="give files that contain text")
 
-    language = {"text_language": text_language} if text_language else {}
-    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **language, "made_from": recipe}
+    named_language = {"text_language": text_language} if text_language else {}  # "language": the sentence splitter's
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **named_language, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
         write_manifest(folder, facts, records)
-    (folder / _LOCK).unlink(missing_ok=True)
+    (folder / _LOCK).unlink(missing_ok=True)  # no shard is missing, so no part has to claim the folder
     return Corpus(folder)
 
 
