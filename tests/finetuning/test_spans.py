@@ -269,9 +269,6 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
     assert not (tmp_path / "null_odds.json").exists()
 
 
-# ---- text → tokens → text
-
-
 def gold_answers(questions, tokenizer, shape):
     """Texts that come back where each window that holds the gold answer predicts it, and the others nothing."""
     windows = make_context_windows(questions, tokenizer, *shape)
