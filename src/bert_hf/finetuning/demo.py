@@ -48,7 +48,7 @@ def make_demo(where: str | Path) -> Any:
             gr.Examples(rows, boxes, label="Examples, held out of the training")
 
         events = [app.load, *(box.change for box in boxes)]
-        options = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
+        options: Any = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
         gr.on(events, lambda *texts: predict_and_draw(predictor, *texts), boxes, [picture, json_line], **options)
     return app
 
