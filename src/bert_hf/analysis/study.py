@@ -187,7 +187,7 @@ class Study:
         return self.args.metrics or study_report.main_metrics(self.table)
 
     def _record_or_compare(self, cell: Cell) -> None:
-        """Write command and checksums of a new cell to `cell.json`; an `InputError` if those of an old one differ."""
+        """Write command and checksums of a new cell to `cell.json`; an `InputError` if an old cell's differ."""
         path = self.folder(cell) / CELL
         record = {"argv": self.argv(cell), "files": [file_checksum(file) for file in self.files(cell).values()]}
         before = read_json_object(path)

@@ -111,7 +111,7 @@ class TextArguments:
         check_language(self.language)
 
     def non_default_flags(self, *names: str) -> list[str]:
-        """Return those of the named options that differ from their defaults, as flags: `["--num_proc", "4"]`."""
+        """Return the named options that differ from their defaults, as flags: `["--num_proc", "4"]`."""
         flags = []
         for name in names:
             if getattr(self, name) != getattr(type(self), name):  # the class attribute is the default
@@ -237,5 +237,5 @@ class ExampleArguments:
 
     @property
     def longest_seq_length(self) -> int:
-        """Return the maximum tokens of an example of the run: those of the last phase, which is the longest."""
+        """Return the maximum tokens of an example in the last phase of the run, which is the longest."""
         return self.lengths()[-1][0]

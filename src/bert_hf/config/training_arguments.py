@@ -61,7 +61,7 @@ def defaults_of(cls: type) -> dict[str, Any]:
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
     """Raise an `InputError` for the first field that is refused and does not have its default.
 
-    In Python, a Trainer may get stock `TrainingArguments`; both their default and that of `RunArguments` are allowed.
+    In Python, a Trainer may get stock `TrainingArguments`; both defaults, theirs and `RunArguments`', are allowed.
     """
     defaults = [defaults_of(type(args)), defaults_of(RunArguments)]
     for name, reason in refused.items():

@@ -163,7 +163,7 @@ def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
-    """Return the dtype of products with a weight: that of autocast if it is on. (A `Function` must cast by itself.)"""
+    """Return the dtype of products with a weight: autocast's if it is on. (A `Function` must cast by itself.)"""
     device_type = weight.device.type
     if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)

@@ -381,7 +381,7 @@ def extend_embeddings(model: Any, vocabulary: int, positions: int) -> str:
 
 
 def _unused_encoder_weights(model: PreTrainedModel, unexpected: Iterable[str]) -> list[str]:
-    """Return those of the `unexpected` weights, which the model has no place for, that belong to the encoder."""
+    """Return the encoder's weights among the `unexpected` ones, which the model has no place for."""
     encoder = ["embeddings.", "encoder."]
     if getattr(model.base_model, "pooler", None) is not None:  # heads of tokens and answers do without the pooler
         encoder.append("pooler.")

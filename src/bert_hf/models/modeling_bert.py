@@ -437,7 +437,7 @@ class BertForPreTraining(BertPreTrainedModel):
     def compile_layers(self, **options) -> None:
         """Compile training without padding: two graphs for the layers, and one for the loss of the masked tokens.
 
-        Evaluation is not compiled, and nothing if `fast_path` is False. `options` are those of `torch.compile`.
+        Evaluation is not compiled, and nothing if `fast_path` is False. `options` are `torch.compile`'s.
         """
         # Make dropout probabilities constants of the graphs: as inputs they would cause a second compilation
         torch._dynamo.config.specialize_float = True
@@ -483,36 +483,34 @@ class BertForPreTraining(BertPreTrainedModel):
         # Encoder. `unpad` is called in `forward` itself: without a layout, a compiled graph ends there
         padded_only = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         unpadded = self.unpad(input_ids, attention_mask, masked_positions, token_positions, padded_only, layout)
-        hidden_states = attentions = None
+        states = {}  # further outputs of the encoder, where they are asked for
         if input_ids is not None and unpadded is not None:
             hidden, first = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)  # (M, H), (B, 1, H)
             pooled = self.bert.pooler(first)  # (B, H)
         else:
             outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **padded_only)
             hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
-            hidden_states, attentions = outputs.hidden_states, outputs.attentions
+            states = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
             if masked_positions is not None:
                 hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
             return self._pretraining_losses(hidden, pooled, labels, next_sentence_label)
+        return self._stock_output(hidden, pooled, labels, next_sentence_label, states)
 
-        # Heads and mean losses
+    def _stock_output(
+        self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None, states: dict
+    ) -> BertForPreTrainingOutput:
+        """Return the logits of both heads and the sum of the mean losses, with the encoder's further outputs."""
         prediction_logits, seq_relationship_logits = self.cls(hidden, pooled)  # (M, V) or (B, L, V), (B, 2)
         losses = []
         if labels is not None:
             losses.append(mean_loss(prediction_logits.flatten(0, -2), labels.flatten()))
         if next_sentence_label is not None:
             losses.append(mean_loss(seq_relationship_logits, next_sentence_label.flatten()))
-
-        return BertForPreTrainingOutput(
-            loss=sum(losses[1:], losses[0]) if losses else None,
-            prediction_logits=prediction_logits,
-            seq_relationship_logits=seq_relationship_logits,
-            hidden_states=hidden_states,
-            attentions=attentions,
-        )
+        loss = sum(losses[1:], losses[0]) if losses else None
+        return BertForPreTrainingOutput(loss, prediction_logits, seq_relationship_logits, **states)
 
     def _pretraining_losses(
         self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None

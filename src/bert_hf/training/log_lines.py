@@ -36,7 +36,7 @@ class LogLines(TrainerCallback):
             logger.info(f"eval {progress}  {format_metrics(logs)}")
 
     def _time_left(self, state) -> str:
-        """Return the time that the remaining steps take, as `12 min`, at the speed of those of this process."""
+        """Return the time that the remaining steps take, as `12 min`, at the speed of this process's steps."""
         steps_done = max(1, state.global_step - self._first_step)
         seconds_per_step = (time.monotonic() - self._began) / steps_done
         return _format_duration(seconds_per_step * (state.max_steps - state.global_step))

@@ -129,7 +129,7 @@ def _compression_and_kind(path: str, mtime: int) -> tuple[str | None, str | None
 
 
 def _reject_other_formats(head: bytes, path: str) -> None:
-    """Raise an `InputError` for a file whose first bytes, decompressed, are those of a format that is not read."""
+    """Raise an `InputError` for a file whose first bytes, decompressed, belong to a format that is not read."""
     unreadable = next((kind for magic, kind in _UNREADABLE.items() if head.lower().startswith(magic.lower())), None)
     if head[257:262] == b"ustar":
         unreadable = unreadable or "a tar archive"

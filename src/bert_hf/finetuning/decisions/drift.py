@@ -19,7 +19,7 @@ def typical_values(features: Any, tokenizer: PreTrainedTokenizerBase) -> dict[st
 
 
 def drift_line(features: Any, tokenizer: PreTrainedTokenizerBase, typical: Mapping[str, tuple[float, float]]) -> str:
-    """Return a line on the means that differ from those of the training rows (`typical_values`); "" if none does.
+    """Return a line on the means that differ from the training rows' (`typical_values`); "" if none does.
 
     Example: `! the rows differ from the training rows: tokens 96.2 (training: 21.4)`.
     """

@@ -35,7 +35,7 @@ _BATCH = 64  # windows that BERT reads at once
 
 
 def hidden_state_numbers(feature_based: str, layers: int) -> tuple[int, ...]:
-    """Return which hidden states a value of --feature_based uses: 0 is the embeddings' output, n that of layer n."""
+    """Return which hidden states a value of --feature_based uses: 0 is the embeddings' output, n layer n's."""
     if feature_based.endswith("last_4") and layers < 4:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {feature_based}", remedy=remedy)
