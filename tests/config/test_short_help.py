@@ -14,7 +14,7 @@ from bert_hf.config import parser
 from bert_hf.config.commands import COMMANDS
 from bert_hf.config.options import declarations
 from bert_hf.config.package_files import RECIPES
-from bert_hf.config.short_help import answer_help, help_classes, help_page
+from bert_hf.config.short_help import answer_at_once, answer_help, help_classes, help_page
 
 
 class ParserMade(Exception):
@@ -96,6 +96,8 @@ def test_help_needs_no_torch(command, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_all_is_left_to_the_recipe(name, capsys):
+def test_help_all_is_left_to_the_recipe(name, capsys, monkeypatch):
     answer_help(name, ["--help", "all"])
+    monkeypatch.setattr("sys.argv", ["nowhere/mine.py", "--help"])
+    answer_at_once("__main__")  # of a recipe that is no command
     assert capsys.readouterr().out == ""

@@ -219,9 +219,6 @@ def brute_force(windows, data, question, starts, ends, longest):
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])], null[1:]
 
 
-# ---- predictions
-
-
 def predicted(windows, spans, null=(0.0, 0.0)):
     """The prediction of one question in one window, by logits that are 0 except those of `spans`: {position: pair}."""
     starts, ends = zeros(windows)

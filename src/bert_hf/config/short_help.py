@@ -27,8 +27,9 @@ def answer_at_once(module: str) -> None:
     if os.path.realpath(sys.path[0]) == os.path.realpath(os.path.dirname(sys.argv[0])):
         sys.path.append(sys.path.pop(0))
     set_environment()
-    name_of_recipe = {command.recipe: name for name, command in COMMANDS.items()}
-    answer_help(name_of_recipe[Path(sys.argv[0]).stem], sys.argv[1:])
+    for name, command in COMMANDS.items():
+        if command.recipe == Path(sys.argv[0]).stem:  # argparse answers for a recipe that is no command
+            answer_help(name, sys.argv[1:])
 
 
 def set_environment() -> None:
