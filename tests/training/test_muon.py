@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from bert_hf import BertForPreTraining
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrix_names, orthogonalize
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
 
 MUON = {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 3e-3}
@@ -76,7 +76,7 @@ def test_a_stack_is_orthogonalized_as_each_of_its_matrices(shape):
 
 def test_matrices_of_the_encoder_and_nothing_else(tmp_path, config):
     model = BertForPreTraining(config)
-    names = encoder_matrix_names(model)
+    names = encoder_matrices(model)
     layers = config.num_hidden_layers
     assert len(names) == 6 * layers  # query, key, value, attention output, feed-forward in and out
     assert all(name.startswith("bert.encoder.layer.") and name.endswith(".weight") for name in names)
@@ -100,7 +100,7 @@ def test_accumulation_makes_the_same_update(tmp_path, tokenizer):
             tmp_path / str(micro), tokenizer, phases=False, save_strategy="steps", save_steps=2, eval_strategy="no",
             **options, **{**MUON, "muon_learning_rate": 0.1},
         )  # fmt: skip
-        before = {name: trainer.model.get_parameter(name).data.clone() for name in encoder_matrix_names(trainer.model)}
+        before = {name: trainer.model.get_parameter(name).data.clone() for name in encoder_matrices(trainer.model)}
         trainer.train()
         after = load_file(tmp_path / str(micro) / "checkpoint-2/model.safetensors")
         updates.append(torch.cat([(after[name] - before[name]).flatten() for name in before]))

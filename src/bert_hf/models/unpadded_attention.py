@@ -34,7 +34,7 @@ def unpadded_attention(
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 
     if batch.groups is None:  # on an accelerator
-        return _accelerator_attention(query, key, value, batch, selected_queries, dropout)
+        return _attend_varlen(query, key, value, batch, selected_queries, dropout)
 
     key_shapes = tuple((count, tokens) for count, tokens, _ in batch.groups)
     selected_shapes = tuple((count, queries) for count, _, queries in batch.groups)
@@ -231,7 +231,7 @@ def _batch_parts(plan: _DenseBatches, of_queries: tuple[Tensor, ...], of_keys: t
 # ---- on an accelerator: all sequences at once
 
 
-def _accelerator_attention(
+def _attend_varlen(
     query: Tensor, key: Tensor, value: Tensor, batch: UnpaddedBatch, selected_queries: bool, dropout: float
 ) -> Tensor:
     """Compute attention by the flash kernel for variable lengths, or with padding where that cannot run."""

@@ -35,7 +35,7 @@ from bert_hf.errors import InputError, did_you_mean
 _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
 _DIALECT_LINES = 1000  # first lines, from which separator and header are recognised
-_DIALECT_ROWS = 100  # first rows of JSON: they have the column of the text, which the very first may leave out
+_DIALECT_ROWS = 100  # first rows of JSON: one of them has a `text`, which the very first may leave out
 _JSON_HINT = "write one JSON object per line"
 
 _ELEMENT = r"""'[^']*'|"[^"]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?"""
@@ -368,12 +368,12 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
             items = ((number, row) for number, item in items for row in _rows_inside(item))
 
     beginning = list(itertools.islice(items, _DIALECT_ROWS))
-    names = {name for _, item in beginning if isinstance(item, dict) for name in item}
+    has_text = any(isinstance(item, dict) and TEXT_NAMES[0] in item for _, item in beginning)
     for number, (line, item) in enumerate(itertools.chain(beginning, items)):
         if not isinstance(item, dict):
             raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
-        if number == 0 and set(TEXT_NAMES).isdisjoint(item):  # the first row decides which column is read
-            item |= {name: None for name in TEXT_NAMES if name in names}
+        if number == 0 and has_text and set(TEXT_NAMES).isdisjoint(item):  # the first row decides what is read
+            item[TEXT_NAMES[0]] = None
         if item and all(isinstance(value, dict) and "0" in value for value in item.values()):  # by row number
             remedy = "write rows: orient='records', lines=True with pandas"
             raise InputError("an object for each column", where=path, line=line, remedy=remedy)

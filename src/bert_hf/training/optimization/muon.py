@@ -74,7 +74,7 @@ def _orthogonalize_on_this_rank(matrices: list[Tensor], dtype: torch.dtype) -> T
     return orthogonalize(torch.stack(matrices), dtype)
 
 
-def encoder_matrix_names(model: nn.Module) -> list[str]:
+def encoder_matrices(model: nn.Module) -> list[str]:
     """Return the names of the parameters that Muon updates: the trainable matrices of the encoder's layers."""
     return [
         name

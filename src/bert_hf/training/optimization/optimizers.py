@@ -17,7 +17,7 @@ from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.identity import settings
-from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrix_names
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 
 
 def global_batch_size(args: TrainingArguments) -> int:
@@ -112,14 +112,14 @@ def _make_stock(model: nn.Module, args: Any) -> torch.optim.Optimizer:
     return optimizer_class(parameter_groups(model, args.weight_decay), **options)
 
 
-def _make_bert_adam(model: nn.Module, args: Any) -> BertAdam:
+def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
     groups = parameter_groups(model, args.weight_decay)
     return BertAdam(groups, lr=args.learning_rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
 
 
-def _make_muon(model: nn.Module, args: Any) -> MuonWithAdamW:
+def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
     """Return Muon for the encoder's matrices and AdamW, in two groups (`parameter_groups`), for all other weights."""
-    by_muon = [model.get_parameter(name) for name in encoder_matrix_names(model)]
+    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
     matrices = {id(parameter) for parameter in by_muon}
 
     by_adamw = []
@@ -142,8 +142,8 @@ _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "adamw_torch_fused": OptimizerEntry(_make_stock, _ADAM),
     "adamw_torch": OptimizerEntry(_make_stock, _ADAM),
-    "bert_adam": OptimizerEntry(_make_bert_adam, _ADAM),
-    "muon": OptimizerEntry(_make_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
+    "bert_adam": OptimizerEntry(_bert_adam, _ADAM),
+    "muon": OptimizerEntry(_muon, (*_ADAM, "muon_learning_rate"), whole_matrices=True),
     "sgd": OptimizerEntry(_make_stock),
     "adafactor": OptimizerEntry(_make_stock),
 }
