@@ -13,8 +13,9 @@ which are the last ones where only a part of the rows is used. Beside it, on the
 published encoder's mean states (of pairs u, v: on u, v, |u − v| and u · v), and SVMs on words and on characters. Draws
 are folds with test rows of their own, near-duplicates in one part; with --test_file they share its rows.
 
-The same command continues where it was interrupted. It prints a table, means with standard deviations over the draws,
-and a JSON line; OUTPUT_DIR/worth.csv has each cell.
+The same command continues where it was interrupted. It prints what the pre-training of one's own checkpoints reached
+on held-out text, then a table, means with standard deviations over the draws, and a JSON line; OUTPUT_DIR/worth.csv
+has each cell.
 """
 
 import csv
@@ -137,6 +138,20 @@ def states_of(extractor: FeatureExtractor, rows: list[dict[str, Any]]) -> np.nda
 # ---- tables
 
 
+def report_pretraining(checkpoints: list[str]) -> None:
+    """Print hours (since the last start) and held-out results beside baselines, of checkpoints that keep theirs."""
+    table = [["pre-training", "hours", "MLM loss (unigram)", "NSP accuracy (majority)"]]
+    for checkpoint in map(Path, checkpoints):
+        file = checkpoint / "all_results.json"
+        results = json.loads(file.read_text()) if file.is_file() else {}
+        if "unigram_mlm_loss" in results:
+            mlm = f"{results['eval_mlm_loss']:.3f} ({results['unigram_mlm_loss']:.3f})"
+            nsp = f"{results['eval_nsp_accuracy']:.3f} ({results['majority_nsp_accuracy']:.3f})"
+            table.append([checkpoint.name, f"{results['train_runtime'] / 3600:.2f}", mlm, nsp])
+    if len(table) > 1:
+        print("\n".join([*format_table(table), ""]))
+
+
 def study_cells(study: Study) -> Cells:
     """Return the fine-tuned cells and, once for each draw, the SVMs'."""
     cells: Cells = {}
@@ -191,6 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     study = Study(study_args, [])
     if code := study.run():
         return code
+    report_pretraining(ours)
     report({**study_cells(study), **frozen_cells(options, study)}, root / "worth.csv")
     return 0
 

@@ -198,9 +198,12 @@ def test_cells_of_a_published_encoder(columns, tmp_path, monkeypatch, capsys):
     rows = [{**dict(zip(columns, row, strict=True)), "label": rng.choice(("ham", "spam"))} for row in texts]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    measured = '{"eval_mlm_loss": 4.5, "unigram_mlm_loss": 6.2, "eval_nsp_accuracy": 0.7, "majority_nsp_accuracy": 0.5'
+    (tmp_path / "model/all_results.json").write_text(measured + ', "train_runtime": 5400}')
     flags = ["--model_name_or_path", str(tmp_path / "model"), "--pretrained", str(tmp_path / "model"), "--folds", "2"]
     flags += ["--train_file", str(file), "--output_dir", str(tmp_path / "out"), "--train_sizes"]
     assert worth.main([*flags, "20"]) == 0
+    assert "model 1.50 4.500 (6.200) 0.700 (0.500)" in " ".join(capsys.readouterr().out.split())
     assert worth.main([*flags, "20", "all"]) == 0
     assert len(calls) == 2 * 3 * 2  # draws, models, sizes
 
@@ -225,6 +228,5 @@ def test_cells_of_a_published_encoder(columns, tmp_path, monkeypatch, capsys):
     (train, train_labels), (test, test_labels) = features(fold / "train.jsonl"), features(fold / "test.jsonl")
     scaler = StandardScaler().fit(train)
     regression = LogisticRegression(C=0.1, class_weight="balanced", max_iter=2000)
-    regression.fit(scaler.transform(train), train_labels)
-    accuracy = regression.score(scaler.transform(test), test_labels)
+    accuracy = regression.fit(scaler.transform(train), train_labels).score(scaler.transform(test), test_labels)
     assert found["embeddings", "all"]["accuracy"][1] == pytest.approx(accuracy)
