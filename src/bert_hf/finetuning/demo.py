@@ -21,8 +21,11 @@ def check_demo(demo_args: DemoArguments) -> Iterator[str]:
     yield "gradio: installed"
 
 
-def make_demo(where: str | Path) -> Any:
-    """Return the Gradio app (`gradio.Blocks`) of a finished model: folder or Hub id. Set Gradio to record nothing."""
+def make_demo(where: str | Path, examples: list[list[str]] | None = None) -> Any:
+    """Return the Gradio app (`gradio.Blocks`) of a finished model: folder or Hub id. Set Gradio to record nothing.
+
+    `examples` are rows of texts, one for each box; None: those in the folder. None of them is pushed to the Hub.
+    """
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_RUN_HISTORY": "False"}
     import gradio as gr  # pyright: ignore[reportMissingImports]
 
@@ -32,7 +35,8 @@ def make_demo(where: str | Path) -> Any:
     predictor = load_predictor(where, max_seq_length=max(lengths) or None)
     columns, length = predictor.head.text_columns, predictor.head.length
     name, example_rows = Path(where).name, Path(where, EXAMPLES)
-    rows = json.loads(example_rows.read_text(encoding="utf-8")) if example_rows.is_file() else []
+    kept = json.loads(example_rows.read_text(encoding="utf-8")) if example_rows.is_file() else []
+    rows = kept if examples is None else examples
 
     with gr.Blocks(title=name) as app:
         hint = "Write [MASK] where a word is missing" if predictor.head.name == "fill_mask" else "Type a text"
@@ -45,7 +49,7 @@ def make_demo(where: str | Path) -> Any:
                 picture = gr.HTML(css_template=STYLE, container=True, padding=True, min_height=100)
                 json_line = gr.Textbox(label="as bert-hf predict writes it", max_lines=4)
         if rows:
-            gr.Examples(rows, boxes, label="Examples, held out of the training")
+            gr.Examples(rows, boxes, label="Examples" if examples else "Examples, held out of the training")
 
         events = [app.load, *(box.change for box in boxes)]
         options: Any = {"api_name": "predict", "show_progress": "hidden", "trigger_mode": "always_last"}
