@@ -22,10 +22,7 @@ from bert_hf.training.command import command
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(QuestionAnsweringTask, argv)
-    if options is None:  # --check
-        return 0
-    task_args, args = options
+    task_args, args = parse_finetuning(QuestionAnsweringTask, argv)
 
     # 1. Tokenizer: the checkpoint's own
     tokenizer = load_tokenizer(**task_args.tokenizer_options())

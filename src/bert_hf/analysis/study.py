@@ -231,9 +231,8 @@ class Study:
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
-        options = parse((ClassificationArguments, FineTuningArguments), words)
-        assert options is not None  # it is None only with `--check`, which these do not have
-        names = ClassificationTask.label_names(options[0])
+        task_args, _ = parse((ClassificationArguments, FineTuningArguments), words)
+        names = ClassificationTask.label_names(task_args)
         return ["--class_names", *names] if len(names) == 2 else []
 
     def files(self, cell: Cell) -> dict[str, Path]:

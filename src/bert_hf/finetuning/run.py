@@ -51,8 +51,8 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 # ---- start
 
 
-def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple | None:
-    """Return the parsed and checked options of a recipe, (task_args, args); None after `--check`."""
+def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple:
+    """Return the parsed and checked options of a recipe, (task_args, args)."""
     check, dry_run = functools.partial(check_finetuning, task_class), functools.partial(read_inputs, task_class)
     return parse((task_class.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
