@@ -13,7 +13,7 @@ parentheses), `Trainer.…` is transformers/trainer.py:
               accelerator.backward            the gradient
           _get_grad_norm                stops the run before an update that is not finite
           optimizer.step, lr_scheduler.step
-          _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
+          _maybe_log_save_evaluate      logs, evaluates (evaluate), saves (_save_checkpoint), ends the run
 
 `tests/training/test_transformers_hooks.py` lists the private methods of Trainer that are overridden or called.
 """
@@ -132,10 +132,6 @@ class ResumableTrainer(Trainer):
     def count_items(self, batches: list[dict]) -> Tensor | None:
         """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
         return None
-
-    def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Return the metrics of a dataset; `evaluate` calls it, explains its errors and measures its time."""
-        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def log_state(self) -> dict:
         """Return what a subclass adds to this rank's state in a checkpoint: sums since the last line of the log, …"""
@@ -332,11 +328,11 @@ class ResumableTrainer(Trainer):
         return is_best
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Return the metrics of `run_evaluation`, and record its time, which `--max_hours` leaves for the last one."""
+        """Evaluate as Trainer does, and record the time, which `--max_hours` leaves for the last evaluation."""
         began = time.monotonic()
         self._finite.settle()
         with self._explain_errors():
-            metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+            metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self._time_limit.evaluation_seconds = time.monotonic() - began
         return metrics
 
