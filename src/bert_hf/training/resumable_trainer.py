@@ -96,7 +96,6 @@ class ResumableTrainer(Trainer):
 
         self.facts = facts or {}
         self._saved_step = 0
-        self._saved_at = time.monotonic()
         self._resumed_from: str | None = None
 
     @property
