@@ -58,7 +58,7 @@ def make_model(folder: str, texts: list[str], config_name: str) -> None:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (options,) = parse((PredictionThroughputArguments,), argv) or (PredictionThroughputArguments(),)
+    (options,) = parse((PredictionThroughputArguments,), argv)
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(cpu_threads())
     rows = [row for path in expand_paths(options.test_file or [str(MESSAGES)]) for row in read_rows(path)]

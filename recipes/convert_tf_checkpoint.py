@@ -31,10 +31,7 @@ def check_output(conversion_args: ConversionArguments) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "tf_checkpoint", "tf_checkpoint")
     required = ["tf_checkpoint", "output_dir"]
-    options = parse((ConversionArguments,), words, check=check_output, required=required)
-    if options is None:  # --check
-        return 0
-    (conversion_args,) = options
+    (conversion_args,) = parse((ConversionArguments,), words, check=check_output, required=required)
     logging.disable_progress_bar()
     prefix = find_prefix(str(conversion_args.tf_checkpoint))
 

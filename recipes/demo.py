@@ -22,10 +22,7 @@ from bert_hf.finetuning.demo import check_demo, make_demo
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "model_name_or_path")
-    options = parse((DemoArguments,), words, check=check_demo, required=["model_name_or_path"])
-    if options is None:  # --check
-        return 0
-    (demo_args,) = options
+    (demo_args,) = parse((DemoArguments,), words, check=check_demo, required=["model_name_or_path"])
 
     # 1. Model and tokenizer: the head decides what is asked for and shown
     app = make_demo(str(demo_args.model_name_or_path))

@@ -30,8 +30,6 @@ def check(*options):
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     options = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT), dry_run=check)
-    if options is None:  # --check
-        return 0
     *_, estimate_args = options
 
     # 1. Run: the model's shape, steps at each length, batch, precision, device

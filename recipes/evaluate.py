@@ -29,10 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
     required = ("model_name_or_path", "test_file")
     check: Any = check_files
-    options = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
-    if options is None:  # --check
-        return 0
-    (evaluation_args,) = options
+    (evaluation_args,) = parse((EvaluationArguments,), words, check=check, dry_run=read_inputs, required=required)
 
     # 1. Model and tokenizer: the head decides what is measured
     predictor = load_by_options(evaluation_args)

@@ -23,10 +23,8 @@ from bert_hf.training.output_folder import claim_output_dir
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "model_name_or_path")
-    options = parse((ExportArguments,), words, check=check_export, required=["model_name_or_path", "output_dir"])
-    if options is None:  # --check
-        return 0
-    (export_args,) = options
+    required = ["model_name_or_path", "output_dir"]
+    (export_args,) = parse((ExportArguments,), words, check=check_export, required=required)
     folder = claim_output_dir(export_args.output_dir, overwrite=False, ours=(ONNX,))
 
     # 1. Model and tokenizer

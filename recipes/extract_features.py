@@ -29,10 +29,7 @@ def check(feature_args: FeatureArguments, output_args: OutputArguments):
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse((FeatureArguments, OutputArguments), argv, check=check, required=REQUIRED)
-    if options is None:  # --check
-        return 0
-    feature_args, output_args = options
+    feature_args, output_args = parse((FeatureArguments, OutputArguments), argv, check=check, required=REQUIRED)
     overwrite = output_args.overwrite_output_dir
     folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=(FEATURES_FILE,), resumable=overwrite)
 

@@ -15,7 +15,7 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.finetuning.run import parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from bert_hf.finetuning.trainer import FineTuner, load_task_model
@@ -24,10 +24,7 @@ from bert_hf.training.command import command
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(MultipleChoiceTask, argv)
-    if options is None:  # --check
-        return 0
-    task_args, args = options
+    task_args, args = parse_finetuning(MultipleChoiceTask, argv)
 
     # 1. Tokenizer: the checkpoint's own
     tokenizer = load_tokenizer(**task_args.tokenizer_options())
@@ -40,7 +37,6 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)
-    check_tokenizer(tokenizer, model.config.vocab_size)
     run = start_finetuning(task, args, model, about)
     if run.finished and args.do_train:
         return 0

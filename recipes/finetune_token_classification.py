@@ -13,7 +13,7 @@ from bert_hf.config.short_help import answer_at_once
 
 answer_at_once(__name__)  # --help, before the imports below, which take seconds
 
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.finetuning.run import parse_finetuning, start_finetuning, train_and_finish
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask
 from bert_hf.finetuning.trainer import FineTuner, load_task_model
@@ -22,10 +22,7 @@ from bert_hf.training.command import command
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_finetuning(TokenClassificationTask, argv)
-    if options is None:  # --check
-        return 0
-    task_args, args = options
+    task_args, args = parse_finetuning(TokenClassificationTask, argv)
 
     # 1. Tokenizer: the checkpoint's own
     tokenizer = load_tokenizer(**task_args.tokenizer_options())
@@ -38,7 +35,6 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)
-    check_tokenizer(tokenizer, model.config.vocab_size)
     if task_args.feature_based:  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
         model, about = task.make_frozen_network(model, args)
     run = start_finetuning(task, args, model, about)

@@ -22,10 +22,9 @@ from bert_hf.finetuning.predict import check_prediction, load_by_options, read_i
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
     required = ("model_name_or_path", "test_file", "output")
-    options = parse((PredictionArguments,), words, check=check_prediction, dry_run=read_inputs, required=required)
-    if options is None:  # --check
-        return 0
-    (prediction_args,) = options
+    (prediction_args,) = parse(
+        (PredictionArguments,), words, check=check_prediction, dry_run=read_inputs, required=required
+    )
 
     # 1. Model and tokenizer: the head decides what is predicted
     predictor = load_by_options(prediction_args)

@@ -43,7 +43,6 @@ PREPARING_ARGUMENTS = (TokenizerArguments, TextArguments, ExampleArguments, Prep
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     options = parse(PREPARING_ARGUMENTS, argv, check=check_preparing)
-    assert options is not None  # `--check` is one of them
     tokenizer_args, text_args, example_args, prepare_args, output_args = options
     part = prepare_args.shard_numbers()
     if prepare_args.check:

@@ -32,8 +32,6 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 @command
 def main(argv: list[str] | None = None) -> int:
     options = parse(PRETRAINING_ARGUMENTS, argv, str(DEFAULT), check_pretraining)
-    if options is None:  # --check
-        return 0
     tokenizer_args, corpus_args, model_args, example_args, args = options
 
     # 1. Tokenizer: the named one, the prepared corpus's, or one trained on the text

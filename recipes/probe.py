@@ -27,10 +27,8 @@ def check(probe_args: ProbeArguments, output_args: OutputArguments):
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse((ProbeArguments, OutputArguments), argv, check=check, required=["model_name_or_path"])
-    if options is None:  # --check
-        return 0
-    probe_args, output_args = options
+    required = ["model_name_or_path"]
+    probe_args, output_args = parse((ProbeArguments, OutputArguments), argv, check=check, required=required)
     overwrite = output_args.overwrite_output_dir
     folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=REPORT_FILES, resumable=overwrite)
 

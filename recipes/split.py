@@ -24,10 +24,7 @@ from bert_hf.finetuning.rows.splits import make_folds, read_inputs, read_rows_to
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     required = ("train_file", "output_dir")
-    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_inputs, required=required)
-    if options is None:  # --check
-        return 0
-    split_args, output_args = options
+    split_args, output_args = parse((SplitArguments, OutputArguments), argv, dry_run=read_inputs, required=required)
 
     # 1. Rows: text, second text if there is one, and class
     rows = read_rows_to_split(split_args)

@@ -24,9 +24,8 @@ from bert_hf.training.command import command
 @command
 def main(argv: list[str] | None = None) -> int:
     argv, recipe_argv = split_argv(sys.argv[1:] if argv is None else argv)
-    options = parse((StudyArguments,), argv)
-    assert options is not None  # `--check` is one of its options
-    study_args: StudyArguments = options[0]
+    study_args: StudyArguments
+    (study_args,) = parse((StudyArguments,), argv)
 
     # 1. Cells: models × training sizes × folds × seeds, each a run of the recipe in this process
     study = Study(study_args, recipe_argv)

@@ -39,8 +39,6 @@ TEXT_OPTIONS = (
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     options = parse((TokenizerArguments, TextArguments, OutputArguments), argv, check=check_preparing)
-    if options is None:  # --check
-        return 0
     tokenizer_args, text_args, output_args = options
     overwrite = output_args.overwrite_output_dir
     folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=TOKENIZER_FILES, resumable=overwrite)

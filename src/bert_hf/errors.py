@@ -72,6 +72,10 @@ class RunInterrupted(BaseException):
         self.any_rank_prints = any_rank_prints
 
 
+class ChecksPassed(BaseException):
+    """Raised where `--check` found no error: the command ends there, with exit code 0 (see `one_line_errors`)."""
+
+
 # Errors of a disk or its permissions, wherever a file is written.
 _DISK_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
@@ -130,6 +134,8 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
+        except ChecksPassed:
+            return 0
         except (Exception, RunInterrupted) as error:
             line = error_line(error)
             if line is None:

@@ -155,10 +155,9 @@ def test_two_classes_are_in_the_same_order_in_all_cells(tmp_path, yaml):
     study = make_study([*MODELS, "--folds_dir", str(folds), *words, "--config", f"{tmp_path}/run.yaml"], FakeRecipe())
     assert study.run() == 0
     for cell in study.cells:
-        options = parse((ClassificationArguments, FineTuningArguments), study.argv(cell))
-        assert options is not None
-        options[0].from_scratch = True  # there is no checkpoint
-        names = ClassificationTask(options[0], None).head.labels
+        task_args, _ = parse((ClassificationArguments, FineTuningArguments), study.argv(cell))
+        task_args.from_scratch = True  # there is no checkpoint
+        names = ClassificationTask(task_args, None).head.labels
         assert names == (("a", "b") if "task" in yaml else ("b", "a"))
 
 

@@ -54,6 +54,11 @@ def test_a_classifier_in_three_lines(checkpoint, tmp_path):
     with pytest.raises(bert_hf.InputError, match="'classification' has no option 'text_colum'; did you mean"):
         bert_hf.FineTuner(checkpoint, train_dataset=labelled(120), text_colum="body_text")
 
+    larger = bert_hf.load_tokenizer(checkpoint)
+    larger.add_tokens("zebra")
+    with pytest.raises(bert_hf.InputError, match=r"but the model has only \d+ embeddings"):
+        bert_hf.FineTuner(checkpoint, train_dataset=rows, processing_class=larger, **options)
+
     # The tokenizer of the checkpoint, which the model names, allows more tokens than the training
     tokenizer = bert_hf.load_tokenizer(checkpoint)
     assert trainer.processing_class.model_max_length == 16 < tokenizer.model_max_length

@@ -108,8 +108,7 @@ def write_folds(folder: Path, folds: int = 2, rows: int = 60, labels: str = "aab
 def make_study(argv: list[str], recipe: FakeRecipe) -> Study:
     """A study of a command line."""
     ours, recipe_argv = split_argv(argv)
-    options = parse((StudyArguments,), ours)
-    assert options is not None
-    study = Study(options[0], recipe_argv)
+    (options,) = parse((StudyArguments,), ours)
+    study = Study(options, recipe_argv)
     study.main = recipe
     return study

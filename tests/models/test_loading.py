@@ -237,6 +237,12 @@ def test_so_is_a_model_json(tmp_path, tokenizer, entry):
         config_from_json(str(tmp_path / "m.json"), vocab_size=99)
 
 
+def test_a_new_model_has_an_embedding_for_each_id_of_a_vocabulary_that_repeats_a_line(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat")
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
+    assert make_model(ModelArguments(config_name="tiny"), ExampleArguments(), tokenizer, 0).config.vocab_size == 8
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -30,7 +30,8 @@ def test_a_line_of_training_ends_with_the_time_left(steps, seconds_a_step, endin
     state.global_step = steps
     lines.on_log(None, state, None, logs={"loss": 6.5, "grad_norm": 1.0, "nsp_accuracy": 0.5, "epoch": 2.0})
     lines.on_log(None, state, None, logs={"loss": 16.5, "train_runtime": 3.0, "train_tokens_per_second": 9123.4})
-    lines.on_log(None, state, None, logs={"eval_nsp_accuracy": 0.125, "eval_loss": 6.25, "eval_runtime": 1.0})
+    times = {"eval_model_preparation_time": 0.1, "eval_runtime": 1.0}
+    lines.on_log(None, state, None, logs={"eval_nsp_accuracy": 0.125, "eval_loss": 6.25, **times})
     lines.on_log(None, state, None, logs={"train_runtime": 1.0})
     assert capsys.readouterr().out.splitlines() == [
         f"step {steps:5,} of 1,900  loss  6.500  NSP accuracy 0.500  epoch 2.00  {ending}",

@@ -35,13 +35,13 @@ from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
 from bert_hf.errors import InputError, check_known, error_context
 from bert_hf.finetuning.tasks.classification import ClassificationTask
+from bert_hf.training.log_lines import TIMES
 from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command, its output, the recipe's output folder
 PARTS = ("train", "validation", "test")
 
-_TIMES = ("_runtime", "_per_second", "_preparation_time")  # endings of results that differ between equal runs
 _FROM_SCRATCH = ":from_scratch"
 _MIN_PER_CLASS = 2  # rows of each class in every subset, where the class has as many
 
@@ -231,9 +231,8 @@ class Study:
         if self.args.recipe != "finetune_classification":
             return []
         words = self.argv(Cell(self.models[0], self.folds[0], None, self.seeds[0]))
-        options = parse((ClassificationArguments, FineTuningArguments), words)
-        assert options is not None  # it is None only with `--check`, which these do not have
-        names = ClassificationTask.label_names(options[0])
+        task_args, _ = parse((ClassificationArguments, FineTuningArguments), words)
+        names = ClassificationTask.label_names(task_args)
         return ["--class_names", *names] if len(names) == 2 else []
 
     def files(self, cell: Cell) -> dict[str, Path]:
@@ -277,7 +276,7 @@ def table_row(cell: Cell, run: Path) -> dict[str, Any]:
     results = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
     prefixes = ("eval_", "test_", "baseline_") if cell.size is None else ("test_", "baseline_")
     metrics = {
-        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(_TIMES)
+        name: value for name, value in results.items() if name.startswith(prefixes) and not name.endswith(TIMES)
     }
     place = {"model": cell.model.name, "train_size": cell.size or "all", "train_rows": results["train_samples"]}
     return {**place, "fold": cell.fold, "seed": cell.seed, **metrics}

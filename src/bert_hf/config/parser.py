@@ -18,7 +18,7 @@ from bert_hf.config.arguments import CheckArguments, ConfigArguments
 from bert_hf.config.files import read_input_text
 from bert_hf.config.options import check_ranges, declarations
 from bert_hf.config.package_files import find_config
-from bert_hf.errors import InputError, did_you_mean, first_line
+from bert_hf.errors import ChecksPassed, InputError, did_you_mean, first_line
 
 # Options of transformers' run_mlm.py, run_glue.py, run_ner.py and run_qa.py that do not resemble their name here
 _COUNTERPARTS = {
@@ -50,19 +50,18 @@ def parse(
     check: Callable[[*Options], Iterable[str]] | None = None,
     dry_run: Callable[[*Options], Iterable[str]] | None = None,
     required: Iterable[str] = (),
-) -> tuple[*Options] | None:
+) -> tuple[*Options]:
     """Fill dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
         default_config: the YAML that is used if there is neither `--config` nor any other flag.
         check: gets the dataclasses, checks what would waste long work, and yields one line per successful check.
         dry_run: the same for what the command reads at its start anyway: only with the flag `--check`, which prints
-            all lines and ends the command.
+            all lines and ends the command (`ChecksPassed`), unless one of the dataclasses declares that flag itself.
         required: names of options that must have a value.
 
     Returns:
-        The dataclasses (one that declares `from_command_line` has the names of the given options there); None after
-        `--check true`, unless one of the dataclasses has an option `check` itself.
+        The dataclasses; one that declares `from_command_line` has the names of the given options there.
     """
     own_check = any(field.name == "check" for cls in classes for field in fields(cls))
     adds_check = (check or dry_run) is not None and not own_check
@@ -88,7 +87,9 @@ def parse(
         for line in run_check(*cast(tuple[*Options], filled)):
             if checking and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
-    return None if adds_check and checking else cast(tuple[*Options], filled)
+    if adds_check and checking:
+        raise ChecksPassed
+    return cast(tuple[*Options], filled)
 
 
 def _fill(classes: tuple[type, ...], values: argparse.Namespace) -> tuple[Any, ...]:

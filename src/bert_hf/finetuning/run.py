@@ -14,7 +14,7 @@ from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, shorten_list
 from bert_hf.data.text.input_files import check_disjoint
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
+from bert_hf.data.text.tokenization import load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
 from bert_hf.finetuning.metrics.classification import LOWER_IS_BETTER
@@ -51,8 +51,8 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 # ---- start
 
 
-def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple | None:
-    """Return the parsed and checked options of a recipe, (task_args, args); None after `--check`."""
+def parse_finetuning(task_class: type[Task], argv: list[str] | None) -> tuple:
+    """Return the parsed and checked options of a recipe, (task_args, args)."""
     check, dry_run = functools.partial(check_finetuning, task_class), functools.partial(read_inputs, task_class)
     return parse((task_class.arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
 
@@ -81,7 +81,6 @@ def read_inputs(task_class: type[Task], task_args: TaskArguments, args: FineTuni
     task = task_class(task_args, tokenizer)
     yield from (f"{part}: {task.head.describe_rows(rows)}" for part, rows in task.parts.items())
     config = load_task_model(task, args.seed)[0].config
-    check_tokenizer(tokenizer, config.vocab_size)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
     yield task.describe_head()
 

@@ -18,6 +18,7 @@ from transformers.trainer_utils import EvalLoopOutput, set_seed
 from bert_hf.config.training_arguments import FineTuningArguments, resolve_by_features, resolve_by_width
 from bert_hf.console import logger
 from bert_hf.data.text.sources import dataset_rows
+from bert_hf.data.text.tokenization import check_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads.head import (
     TRAINED_ON,
@@ -108,6 +109,7 @@ def load_task_model(task: Task, seed: int) -> tuple[PreTrainedModel, str]:
                 about = task.describe_head()
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
+    check_tokenizer(task.tokenizer, config.vocab_size)
     return model, about
 
 

@@ -59,7 +59,7 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 
 def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
     """Return a newly initialized network with the shape of a model JSON and the tokenizer's vocabulary."""
-    config = config_from_json(model_args.config_name, vocab_size=len(tokenizer), **model_args.dropouts())
+    config = config_from_json(model_args.config_name, vocab_size=id_count(tokenizer), **model_args.dropouts())
     config.update({"pad_token_id": tokenizer.pad_token_id})
     with config_errors(str(model_args.config_name), "fix the file"):
         model = BertForPreTraining(config)

@@ -1,7 +1,6 @@
 """Resolves the number of steps: explicit, from epochs, or from --max_hours."""
 
 import copy
-import json
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -23,10 +22,9 @@ from bert_hf.pretraining.model import make_model, planned_config
 from bert_hf.pretraining.trainer import PreTrainer
 from bert_hf.training import preemption
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.identity import differences
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
+from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.run import identity_in, recorded_precision
+from bert_hf.training.run import identity_in, may_be_same_run, recorded_precision
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
@@ -74,17 +72,10 @@ class StepBudget:
         """Return the steps of the run in the output folder; None without one that was planned for the same work."""
         args, config = self.args, planned_config(self.model_args)
         identity = rank0_value(identity_in(folder_of(args))) or {}
-        planned_now = {
-            "max_hours": args.max_hours,
-            "seed": args.seed,
-            "global_batch": global_batch_size(args),
-            "optimizer": optimizer_identity(args),
-            "examples": asdict(self.example_args),
-        }
         shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
         same_model = all(identity.get("model", {}).get(name) == getattr(config, name) for name in shape)
-        same = same_model and not differences(identity, json.loads(json.dumps(planned_now)))  # lists for tuples
-        return identity["schedule"]["max_steps"] if same else None
+        same = may_be_same_run(identity, args, max_hours=args.max_hours, examples=asdict(self.example_args))
+        return identity["schedule"]["max_steps"] if same_model and same else None
 
     def plan_steps(self) -> int:
         """Measure the speed at each length; log and return the steps that fit in --max_hours. Called by all ranks."""

@@ -276,9 +276,10 @@ class PreTrainer(ResumableTrainer):
 
     # ---- evaluation
 
-    def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
+    def evaluate(self, *args: Any, **named: Any) -> dict[str, float]:
+        self._finite.settle()  # before the clock stops: it waits for a step on a GPU
         with self._throughput.paused():
-            return super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+            return super().evaluate(*args, **named)
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):

@@ -141,8 +141,7 @@ def _all_ranks() -> Ranks:
 
 def gather_values(value: Any) -> list:
     """Return the values of all ranks of the launch, in their order, for functions without a `Ranks`. All call it."""
-    several_ranks = dist.is_initialized() and dist.get_world_size() > 1
-    return _all_ranks().gather(value) if several_ranks else [value]
+    return _all_ranks().gather(value) if dist.is_initialized() else [value]
 
 
 def rank0_value(value: Any) -> Any:

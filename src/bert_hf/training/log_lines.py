@@ -8,6 +8,8 @@ from transformers.utils import logging
 
 from bert_hf.console import logger
 
+TIMES = ("_runtime", "_per_second", "_preparation_time")  # endings of metrics that differ between equal runs
+
 
 class LogLines(TrainerCallback):
     """Log a run as aligned lines; the learning rate, the gradient norm and the rest are in `log_history.csv`.
@@ -61,8 +63,7 @@ def _training_columns(logs: dict) -> str:
 
 def format_metrics(metrics: dict) -> str:
     """Return metrics as `loss  6.435  MLM loss  5.743  MLM accuracy 0.083`: losses first, no times, no epoch."""
-    left_out = ("_runtime", "_per_second", "_tokens_seen", "epoch")
-    names = [name for name in metrics if not name.endswith(left_out)]
+    names = [name for name in metrics if not name.endswith((*TIMES, "_tokens_seen", "epoch"))]
 
     columns = []
     for name in sorted(names, key=lambda name: not name.endswith("loss")):

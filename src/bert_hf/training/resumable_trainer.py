@@ -13,7 +13,7 @@ parentheses), `Trainer.…` is transformers/trainer.py:
               accelerator.backward            the gradient
           _get_grad_norm                stops the run before an update that is not finite
           optimizer.step, lr_scheduler.step
-          _maybe_log_save_evaluate      logs, evaluates (run_evaluation), saves (_save_checkpoint), ends the run
+          _maybe_log_save_evaluate      logs, evaluates (evaluate), saves (_save_checkpoint), ends the run
 
 `tests/training/test_transformers_hooks.py` lists the private methods of Trainer that are overridden or called.
 """
@@ -96,7 +96,6 @@ class ResumableTrainer(Trainer):
 
         self.facts = facts or {}
         self._saved_step = 0
-        self._saved_at = time.monotonic()
         self._resumed_from: str | None = None
 
     @property
@@ -133,10 +132,6 @@ class ResumableTrainer(Trainer):
         """Return the number of items that the loss of a step is the mean of; None leaves the count to `Trainer`."""
         return None
 
-    def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Return the metrics of a dataset; `evaluate` calls it, explains its errors and measures its time."""
-        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
     def log_state(self) -> dict:
         """Return what a subclass adds to this rank's state in a checkpoint: sums since the last line of the log, …"""
         return {}
@@ -160,7 +155,7 @@ class ResumableTrainer(Trainer):
         ):
             result = super().train(checkpoint, *args, **kwargs)
             if self._ranks.any(preemption.shutdown_reason() is not None):  # a signal after the last step
-                self._save_and_end(None)
+                self._save_and_end()
         return result
 
     def _explain_errors(self) -> AbstractContextManager:
@@ -263,18 +258,13 @@ class ResumableTrainer(Trainer):
 
     # ---- the end of a step
 
-    def _maybe_log_save_evaluate(
-        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
-    ) -> None:
+    def _maybe_log_save_evaluate(self, *args, **kwargs) -> None:
         """Log, evaluate and save as Trainer does, and end the run where a rank has asked for it (`_requests`).
 
         After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
         may ask for an evaluation. Saving and ending wait for the second call.
         """
-        finish_step = functools.partial(
-            super()._maybe_log_save_evaluate,
-            tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
-        )  # fmt: skip
+        finish_step = functools.partial(super()._maybe_log_save_evaluate, *args, **kwargs)
         step, max_steps = self.state.global_step, self.state.max_steps
         shutdown, save_is_due, out_of_time = map(bool, self._agreed_requests())
         if out_of_time and not self.control.should_training_stop:
@@ -301,7 +291,7 @@ class ResumableTrainer(Trainer):
 
         # A single rank ends at once if the signal came during evaluation or saving, several after the next step
         if shutdown or (self._ranks.count == 1 and preemption.shutdown_reason()):
-            self._save_and_end(trial)
+            self._save_and_end()
 
     def _requests(self) -> tuple[bool, ...]:
         """Return what this rank asks of all: (stop because of a signal, save, stop because the time is over)."""
@@ -310,10 +300,10 @@ class ResumableTrainer(Trainer):
         save_is_due = bool(save_minutes) and minutes_since_save >= save_minutes
         return preemption.shutdown_reason() is not None, save_is_due, self._time_limit.is_over()
 
-    def _save_and_end(self, trial) -> NoReturn:
+    def _save_and_end(self) -> NoReturn:
         """Save the step if that is not done yet, and end the run after a signal to any rank. Called by all of them."""
         if self._saved_step != self.state.global_step:
-            self._save_checkpoint(self.model_wrapped, trial)
+            self._save_checkpoint(self.model_wrapped, self._trial)
         raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -332,11 +322,11 @@ class ResumableTrainer(Trainer):
         return is_best
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Return the metrics of `run_evaluation`, and record its time, which `--max_hours` leaves for the last one."""
+        """Evaluate as Trainer does, and record the time, which `--max_hours` leaves for the last evaluation."""
         began = time.monotonic()
         self._finite.settle()
         with self._explain_errors():
-            metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+            metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         self._time_limit.evaluation_seconds = time.monotonic() - began
         return metrics
 

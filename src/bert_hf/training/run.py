@@ -400,20 +400,25 @@ def use_trained_options(options: Any, trained: Mapping[str, Any] | None) -> None
 def recorded_precision(args: RunArguments) -> str | None:
     """Return the precision with which the run that is resumed began; None for a new run. Called by all ranks.
 
-    With --overwrite_output_dir the folder may have another run. The whole identity of the new one is not known yet, so
-    its seed, batch and given options of the optimizer are compared.
+    With --overwrite_output_dir the folder may have another run.
     """
     identity = identity_in(folder_of(args))
-    if identity and args.overwrite_output_dir:
-        optimizer = optimizers.optimizer_identity(args)
-        set_options = {name: value for name, value in optimizer.items() if value is not None}
-        recorded = {name: (identity.get("optimizer") or {}).get(name) for name in set_options}
-        known = {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": set_options}
-        if differences({**identity, "optimizer": recorded}, json.loads(json.dumps(known))):
-            identity = None
+    if identity and args.overwrite_output_dir and not may_be_same_run(identity, args):
+        identity = None
     if identity is None and (named := requested_checkpoint(args)):
         identity = identity_in(Path(named))
     return rank0_value((identity or {}).get("precision"))
+
+
+def may_be_same_run(identity: dict, args: RunArguments, **known: Any) -> bool:
+    """Return True if an identity has this seed and batch, the options of the optimizer that are set, and `known`.
+
+    Settings of `known` are parts of the new run's identity, of which the whole is not known before its text and model.
+    """
+    optimizer = {name: value for name, value in optimizers.optimizer_identity(args).items() if value is not None}
+    recorded = {name: (identity.get("optimizer") or {}).get(name) for name in optimizer}
+    known |= {"seed": args.seed, "global_batch": optimizers.global_batch_size(args), "optimizer": optimizer}
+    return not differences({**identity, "optimizer": recorded}, json.loads(json.dumps(known)))  # lists for tuples
 
 
 def identity_in(folder: Path) -> dict | None:

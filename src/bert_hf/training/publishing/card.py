@@ -12,6 +12,7 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from bert_hf.console import shorten_list
+from bert_hf.training.log_lines import TIMES
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # The columns of the table of results, in order, by the beginning of a metric's name; the first that fits counts.
@@ -124,11 +125,11 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]], title: str)
 
 def _finite_metrics(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
     """Return (column of the table, metric without prefix, value) of finite metrics in `_COLUMNS` but times, counts."""
-    timing = ("_runtime", "_per_second", "_samples", "_preparation_time")
+    left_out = (*TIMES, "_samples")
     results = []
     for name, value in metrics.items():
         match = _METRIC.fullmatch(name)
-        if match and isinstance(value, int | float) and math.isfinite(value) and not name.endswith(timing):
+        if match and isinstance(value, int | float) and math.isfinite(value) and not name.endswith(left_out):
             prefix, metric = match.groups()
             results.append((_COLUMNS[prefix], metric, value))
     return results
