@@ -69,7 +69,7 @@ class DataCollatorForPreTraining:
 
         # Looked up once: looked up for every example, they were an eighth of the loader's time.
         self._template = InputTemplate(tokenizer)
-        self._special_counts = [self._template.special_tokens(has_b) for has_b in (False, True)]  # usually 2 and 3
+        self._special_counts = list(map(tokenizer.num_special_tokens_to_add, (False, True)))  # usually 2 and 3
         self._mask_id = cast(int, tokenizer.mask_token_id)
         self._starts_word = word_start_mask(tokenizer) if whole_word_mask else None  # (V,) bool
         self._is_special = np.zeros(id_count(tokenizer), dtype=bool)
