@@ -76,7 +76,6 @@ class PreTrainingExamples(Dataset):
     ):
         self.corpus = open_corpus(corpus, tokenizer, text_column, language)
         self.phases = phases or (Phase(max_seq_length or 128, None),)
-        self.nsp = nsp
         self.objective = OBJECTIVES[nsp]
         self.seed = seed
         self.batch_length = batch_length or self.phases[0].max_seq_length
