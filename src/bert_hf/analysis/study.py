@@ -185,8 +185,8 @@ class Study:
 
     @property
     def _reported_metric_names(self) -> list[str]:
-        """Return the names in `--metrics`, or the main ones of the results, without their prefix."""
-        return self.args.metrics or study_report.main_metrics(self.table)
+        """Return the names in `--metrics`, or the first two of the task besides its loss, without their prefix."""
+        return self.args.metrics or [name for name in study_report.metric_names(self.table) if name != "loss"][:2]
 
     def _record_or_compare(self, cell: Cell) -> None:
         """Write command and checksums of a new cell to `cell.json`; an `InputError` if an old cell's differ."""
