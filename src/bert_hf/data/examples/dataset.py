@@ -4,7 +4,6 @@ from collections import UserDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -188,7 +187,7 @@ class PreTrainingExamples(Dataset):
 
         return {
             "segment_a": documents.ids(a_start, a_end),
-            "segment_b": documents.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
+            "segment_b": documents.ids(b_start, b_end),
             **({"next_sentence_label": label} if self.objective.pairs else {}),
             "number": ExampleNumber(*number),
             "seed": self.seed,
