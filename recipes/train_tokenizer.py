@@ -24,17 +24,6 @@ from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
-# Options that decide, besides files, which text prepare.py reads and how
-TEXT_OPTIONS = (
-    "dataset_name",
-    "dataset_config_name",
-    "text_column",
-    "language",
-    "sentence_per_line",
-    "join_lines",
-    "num_proc",
-)
-
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    words = ["--tokenizer_name", folder, *text_args.non_default_flags(*TEXT_OPTIONS), "--output_dir", "runs/corpus"]
+    words = ["--tokenizer_name", folder, *text_args.non_default_flags(), "--output_dir", "runs/corpus"]
     files = ["--train_file", *text_args.train_file] if text_args.train_file else []
     print("next:", next_command("prepare", *files, *words))
     return 0

@@ -134,6 +134,11 @@ OPTIONS = {
     "a missing checkpoint to resume": ("pretrain", with_text("--resume_from_checkpoint nope"), "nope", {}),
     "a folder that is not ours": ("pretrain", with_text(), "out", {"out/mine.txt": "keep"}),
     "a file in place of the folder": ("pretrain", with_text(), "out", {"out": "keep"}),
+    "a negative seed": ("split", "--train_file good/rows.tsv --split_seed -1", "--split_seed", {}),
+    "texts of one token": ("extract_features",
+        "--model_name_or_path good/bert --train_file good/text.txt --max_seq_length 1", "--max_seq_length", {}),
+    "no examples": ("probe",
+        "--model_name_or_path good/bert --validation_file good/text.txt --max_eval_samples 0", "max_eval_samples", {}),
     "an unknown device": ("estimate", "--config_name good/model.json --max_steps 9 --max_seq_length 32 --device tpu",
         "tpu", {}),
 }  # fmt: skip

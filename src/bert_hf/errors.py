@@ -6,14 +6,13 @@
 143  stopped by a signal after everything was saved; the same command resumes the run
 """
 
-import contextlib
 import difflib
 import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
@@ -109,19 +108,7 @@ def error_line(error: BaseException) -> str | None:
     return None
 
 
-_error_prefix = ""  # of the text of an error line
-
-
-@contextlib.contextmanager
-def error_context(name: str) -> Iterator[None]:
-    """Context manager: prefix error lines with a name, such as the failing cell of a study."""
-    global _error_prefix
-    outer_prefix = _error_prefix
-    _error_prefix = f"{name}: "
-    try:
-        yield
-    finally:
-        _error_prefix = outer_prefix
+error_prefix = ""  # of the text of an error line: a study puts the name of the cell here that it runs
 
 
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
@@ -145,7 +132,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             first_of_host = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
             if first_of_host or getattr(error, "any_rank_prints", False):
                 kind = "stopped" if code == STOPPED else "error"
-                print(f"{kind}: {_error_prefix}{line}", file=sys.stderr, flush=True)
+                print(f"{kind}: {error_prefix}{line}", file=sys.stderr, flush=True)
             return code
 
     return guarded

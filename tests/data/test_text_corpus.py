@@ -50,7 +50,7 @@ def test_texts_of_every_kind(documents, kind):
         "named column": (datasets.Dataset.from_dict({"title": ["t"] * 20, "body": documents}), "body"),
         "only strings": (datasets.Dataset.from_dict({"body": documents, "id": range(20)}), None),
         "texts": (iter([*documents, None]), None),
-        "table": (pd.DataFrame(rows), None),
+        "table": (pd.DataFrame({"text": [*documents, None], "url": "u"}), None),
         "rows": ([{"text": text} for text in [*documents, None]], None),
     }
     assert list(texts_of(*given[kind])) == documents

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,15 +38,6 @@ _TOKENS_PER_BATCH = 8192  # padding included
 _TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
 MinimalPair = tuple[str, str]  # two sentences, of which the first is grammatical
-
-
-class MaskedCopy(NamedTuple):
-    """A copy of a sentence with one token masked, which is predicted."""
-
-    sentence: int  # number of the sentence
-    ids: list[int]
-    position: int  # of the masked token
-    token: int  # before it was masked
 
 
 @dataclass
@@ -195,8 +186,9 @@ def pseudo_log_likelihoods(
     pad: Any = tokenizer.pad_token_id
     encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
 
+    # (number of the sentence, masked ids, position of the token that is predicted from them)
     copies = [
-        MaskedCopy(number, masked, position, ids[position])
+        (number, masked, position)
         for number, ids in enumerate(encoded)
         for masked, position in mask_each_position(ids, continues, mask)
     ]
@@ -204,15 +196,15 @@ def pseudo_log_likelihoods(
     def compute(numbers: list[int]) -> torch.Tensor:
         """Return (B,) the negative log-likelihood of the token that each of these copies masks."""
         batch = [copies[number] for number in numbers]
-        states = model.bert(**pad_inputs([copy.ids for copy in batch], pad, model.device))[0]
-        positions = [copy.position for copy in batch]
+        states = model.bert(**pad_inputs([ids for _, ids, _ in batch], pad, model.device))[0]
+        positions = [position for _, _, position in batch]
         logits = model.cls.predictions(states[range(len(batch)), positions]).float()  # (B, V)
-        tokens = torch.tensor([copy.token for copy in batch], device=model.device)
+        tokens = torch.tensor([encoded[sentence][position] for sentence, _, position in batch], device=model.device)
         return cross_entropy(logits, tokens, reduction="none")
 
-    losses = run_by_length([len(copy.ids) for copy in copies], compute, tokens=_TOKENS_PER_BATCH)
+    losses = run_by_length([len(ids) for _, ids, _ in copies], compute, tokens=_TOKENS_PER_BATCH)
     losses = torch.stack(losses).cpu().numpy()
-    return -np.bincount([copy.sentence for copy in copies], losses, minlength=len(sentences))
+    return -np.bincount([sentence for sentence, _, _ in copies], losses, minlength=len(sentences))
 
 
 def grammar_accuracy(

@@ -25,6 +25,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
+from bert_hf import errors
 from bert_hf.analysis import study_report
 from bert_hf.config.checkpoint_arguments import StudyArguments
 from bert_hf.config.files import file_checksum, read_json_object, write_durably
@@ -33,10 +34,11 @@ from bert_hf.config.package_files import RECIPES, recipe_main
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.console import logger, progress
-from bert_hf.errors import InputError, check_known, error_context
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 from bert_hf.training.log_lines import TIMES
 from bert_hf.training.output_folder import check_no_foreign_files
+from bert_hf.training.patching import replaced_attributes
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command, its output, the recipe's output folder
@@ -183,8 +185,8 @@ class Study:
 
     @property
     def _reported_metric_names(self) -> list[str]:
-        """Return the names in `--metrics`, or the main ones of the results, without their prefix."""
-        return self.args.metrics or study_report.main_metrics(self.table)
+        """Return the names in `--metrics`, or the first two of the task besides its loss, without their prefix."""
+        return self.args.metrics or [name for name in study_report.metric_names(self.table) if name != "loss"][:2]
 
     def _record_or_compare(self, cell: Cell) -> None:
         """Write command and checksums of a new cell to `cell.json`; an `InputError` if an old cell's differ."""
@@ -200,7 +202,7 @@ class Study:
 
     def _run_recipe(self, cell: Cell, output: TextIO, *words: str) -> int:
         """Run the recipe with the options of a cell and further words, print to `output`, return the exit code."""
-        with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
+        with contextlib.redirect_stdout(output), replaced_attributes(errors, error_prefix=f"cell {cell}: "):
             return self.main([*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), *words])
 
     def _check_metrics_and_reference(self) -> None:

@@ -37,11 +37,6 @@ def baseline_names(cells: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(match[1] for match in map(pattern.fullmatch, cells) if match))
 
 
-def main_metrics(cells: pd.DataFrame) -> list[str]:
-    """Return the names of the metrics that are reported by default: the first two of the task, without its loss."""
-    return [name for name in metric_names(cells) if name != "loss"][:2]
-
-
 def write_table(root: Path, cells: list[dict[str, Any]]) -> None:
     """Write `study.csv`: places and metrics of the cells, without times, so that equal runs give equal bytes."""
     table = pd.DataFrame(cells, dtype=object)  # integers stay integers beside a missing value

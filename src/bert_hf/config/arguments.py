@@ -1,7 +1,7 @@
 """Options of text, tokenizer, network, examples and output folder; a class's docstring is its heading in `--help`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from bert_hf.config.options import option
@@ -110,12 +110,13 @@ class TextArguments:
     def __post_init__(self):
         check_language(self.language)
 
-    def non_default_flags(self, *names: str) -> list[str]:
-        """Return the named options that differ from their defaults, as flags: `["--num_proc", "4"]`."""
+    def non_default_flags(self) -> list[str]:
+        """Return the options that decide, beside files, how text is read, as flags: `["--num_proc", "4"]`."""
         flags = []
-        for name in names:
-            if getattr(self, name) != getattr(type(self), name):  # the class attribute is the default
-                flags += [f"--{name}", str(getattr(self, name))]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default and each.name not in ("train_file", "cache_dir"):
+                flags += [f"--{each.name}", str(value)]
         return flags
 
 

@@ -93,9 +93,9 @@ class FeatureArguments:
     )
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
     max_seq_length: int = option(
-        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut."
+        128, "Maximum tokens of a text or a pair, [CLS] and [SEP] included; longer ones are cut.", range="[8, inf)"
     )
-    per_device_eval_batch_size: int = option(32, "Texts per batch.")
+    per_device_eval_batch_size: int = option(32, "Texts per batch.", range="[1, inf)")
 
 
 @dataclass
@@ -110,9 +110,9 @@ class ProbeArguments:
         None, "Minimal pairs, for grammar: JSON lines with sentence_good and sentence_bad (BLiMP)."
     )
     do_lower_case: bool | None = option(None, READ_IN_LOWER_CASE, common=False)
-    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.")
-    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
-    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
+    max_seq_length: int = option(128, "Maximum tokens of a text; longer ones are cut.", range="[8, inf)")
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.", range="[1, inf)")
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.", range="[1, inf)")
 
     def __post_init__(self):
         if not self.validation_file and not self.blimp:

@@ -40,7 +40,7 @@ class SplitArguments(LabelledColumns):
     folds: int = option(5, "Number of cross-validation folds; 1: a single split.", range="[1, 1000]")
     validation_split_percentage: float = option(10.0, "Validation rows, in %.", range="(0, 100)")
     test_split_percentage: float = option(20.0, "Test rows of a single split, in %.", range="(0, 100)")
-    split_seed: int = option(0, "Random seed of the split.")
+    split_seed: int = option(0, "Random seed of the split.", range="[0, inf)")
 
 
 @dataclass
@@ -73,7 +73,9 @@ class TaskArguments:
     test_split_percentage: float = option(
         20.0, "Test rows that are split off (texts and choices only), in %.", range="(0, 100)", not_with="test_file"
     )
-    split_seed: int = option(0, "Random seed of the split, which runs with several values of --seed share.")
+    split_seed: int = option(
+        0, "Random seed of the split, which runs with several values of --seed share.", range="[0, inf)"
+    )
     max_seq_length: int = option(128, "Maximum tokens of a model input, [CLS] and [SEP] included.", range="[8, inf)")
     max_train_samples: int | None = option(
         None, "Use at most N training rows; --split_seed draws them.", range="[1, inf)"

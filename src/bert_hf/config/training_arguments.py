@@ -1,6 +1,5 @@
 """Options of a training run: `TrainingArguments` with our defaults; they also select device, threads and precision."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -50,22 +49,14 @@ _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e
 _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 
 
-def defaults_of(cls: type) -> dict[str, Any]:
-    """Return the default of each field of a dataclass, by name."""
-    return {
-        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in dataclasses.fields(cls)
-    }
-
-
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
     """Raise an `InputError` for the first field that is refused and does not have its default.
 
     In Python, a Trainer may get stock `TrainingArguments`; both defaults, theirs and `RunArguments`', are allowed.
     """
-    defaults = [defaults_of(type(args)), defaults_of(RunArguments)]
     for name, reason in refused.items():
-        usual = [default[name] or None for default in defaults]  # None, "" and [] all mean: not set
+        # The class attributes are the defaults; None, "" and [] all mean: not set
+        usual = [getattr(cls, name) or None for cls in (type(args), RunArguments)]
         if (getattr(args, name) or None) not in usual:
             problem, _, remedy = reason.rpartition("; ")
             raise InputError(problem, where=f"--{name}", remedy=remedy)

@@ -22,7 +22,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.hardware import shards_weights
-from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_no_epochs, check_supported, defaults_of
+from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_no_epochs, check_supported
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, length_at
@@ -129,7 +129,7 @@ class PreTrainer(ResumableTrainer):
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / global_batch_size(self.args)))
 
-        default = defaults_of(type(self.args))["logging_steps"]  # the same value given by the user counts as not given
+        default = type(self.args).logging_steps  # the same value given by the user counts as not given
         if self.args.max_steps > 0 and self.args.logging_steps == default:
             self.args.logging_steps = min(default, max(1, self.args.max_steps // _LOG_LINES))
 

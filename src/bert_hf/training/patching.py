@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def replaced_attributes(owner: object, **changes) -> Iterator[None]:
-    """Context manager: replace attributes or methods of an instance, and restore them at its end."""
+    """Context manager: replace attributes or methods of an instance or a module, and restore them at its end."""
     before = {name: vars(owner)[name] for name in changes if name in vars(owner)}
     vars(owner).update(changes)
     try:

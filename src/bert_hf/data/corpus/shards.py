@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
 from bert_hf.config.files import file_checksum, json_checksum, read_json_object, write_durably
@@ -144,19 +145,8 @@ def remove_leftovers(path: Path) -> None:
     """Remove temporary files that killed processes of this machine left of an input; `path` is its first shard."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
         process_id = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # "": another machine's
-        if process_id.isdigit() and not _process_exists(int(process_id)):
+        if process_id.isdigit() and not psutil.pid_exists(int(process_id)):
             leftover.unlink(missing_ok=True)
-
-
-def _process_exists(process_id: int) -> bool:
-    """Return whether a process with this id exists on this machine."""
-    try:
-        os.kill(process_id, 0)  # sends no signal
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's process
-        pass
-    return True
 
 
 def write_manifest(folder: Path, facts: dict, records: list[dict]) -> None:

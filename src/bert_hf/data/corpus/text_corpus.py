@@ -15,6 +15,7 @@ from bert_hf.config.files import join_surrogates
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.readers import cut_pieces
+from bert_hf.data.text.sources import dataset_rows
 from bert_hf.data.text.tables import Row, row_texts
 from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError
@@ -79,7 +80,7 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 
     if hasattr(rows, "iterrows"):  # of pandas
-        rows = rows.to_dict("records")
+        rows = [row.values for row in dataset_rows(rows)]
     rows = iter(rows)
     first = next(rows, "")  # without rows: one empty text
     rows = itertools.chain([first], rows)

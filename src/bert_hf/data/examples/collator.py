@@ -69,7 +69,7 @@ class DataCollatorForPreTraining:
 
         # Looked up once: looked up for every example, they were an eighth of the loader's time.
         self._template = InputTemplate(tokenizer)
-        self._special_counts = [self._template.special_tokens(has_b) for has_b in (False, True)]  # usually 2 and 3
+        self._special_counts = list(map(tokenizer.num_special_tokens_to_add, (False, True)))  # usually 2 and 3
         self._mask_id = cast(int, tokenizer.mask_token_id)
         self._starts_word = word_start_mask(tokenizer) if whole_word_mask else None  # (V,) bool
         self._is_special = np.zeros(id_count(tokenizer), dtype=bool)
@@ -118,11 +118,10 @@ class DataCollatorForPreTraining:
 
     def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
-        lengths = np.array([len(example["input_ids"]) for example in examples])
         fills = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
         batch = {name: pad_rows([each[name] for each in examples], fill) for name, fill in fills.items()}
 
-        batch["attention_mask"] = torch.from_numpy((np.arange(lengths.max()) < lengths[:, None]).astype(np.int64))
+        batch["attention_mask"] = pad_rows([np.ones_like(each["input_ids"]) for each in examples], 0)
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
         batch["layout"] = pack_layout(batch["attention_mask"], batch["masked_positions"], batch["token_positions"])

@@ -4,7 +4,6 @@ from collections import UserDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -76,7 +75,6 @@ class PreTrainingExamples(Dataset):
     ):
         self.corpus = open_corpus(corpus, tokenizer, text_column, language)
         self.phases = phases or (Phase(max_seq_length or 128, None),)
-        self.nsp = nsp
         self.objective = OBJECTIVES[nsp]
         self.seed = seed
         self.batch_length = batch_length or self.phases[0].max_seq_length
@@ -189,7 +187,7 @@ class PreTrainingExamples(Dataset):
 
         return {
             "segment_a": documents.ids(a_start, a_end),
-            "segment_b": documents.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
+            "segment_b": documents.ids(b_start, b_end),
             **({"next_sentence_label": label} if self.objective.pairs else {}),
             "number": ExampleNumber(*number),
             "seed": self.seed,

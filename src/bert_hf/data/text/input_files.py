@@ -25,8 +25,7 @@ from bert_hf.errors import InputError
 
 def _open_zstd(file: Any, _: str) -> Any:
     """Open a path or an open file for reading, with the arguments of `gzip.open`; the mode is always "rb"."""
-    raw = pa.PythonFile(file) if hasattr(file, "read") else pa.OSFile(os.fspath(file))
-    return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))  # pyright: ignore[reportArgumentType]
+    return io.BufferedReader(pa.input_stream(file, compression="zstd"))
 
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd}

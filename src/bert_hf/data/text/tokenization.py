@@ -345,7 +345,6 @@ class InputTemplate:
     template = InputTemplate(tokenizer)
     template.join([7, 8], [9])        BERT             [CLS] 7 8 [SEP] 9 [SEP]     types 0 0 0 0 1 1     starts 1, 4
                                       XLM-RoBERTa      <s> 7 8 </s> </s> 9 </s>    types all 0           starts 1, 5
-    template.special_tokens(True)     BERT             3
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
@@ -378,10 +377,6 @@ class InputTemplate:
                 ids += texts[text]
                 types += part_types[:1] * len(texts[text])  # one type for the whole text
         return ModelInput(ids, types, tuple(starts))
-
-    def special_tokens(self, pair: bool) -> int:
-        """Return the number of special tokens in the input of one text or of a pair."""
-        return sum(len(ids) for text, ids, _ in self._parts[pair] if text is None)
 
 
 def word_start_mask(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:

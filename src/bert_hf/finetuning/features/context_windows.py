@@ -93,12 +93,13 @@ def make_context_windows(
     context_of_question = np.array([number_of_text[question.context] for question in questions], np.int32)
     question_tokens = _tokenize([question.question for question in questions], tokenizer)
     template = InputTemplate(tokenizer)
+    available = max_seq_length - tokenizer.num_special_tokens_to_add(pair=True)
 
     windows: list[dict[str, Any]] = []
     for number, (question, tokens) in enumerate(zip(questions, question_tokens, strict=True)):
         ids = tokens.ids[:max_query_length].tolist()
         context = contexts[context_of_question[number]]
-        for window in _windows_of(question, ids, context, template, max_seq_length, doc_stride):
+        for window in _windows_of(question, ids, context, template, available, doc_stride):
             windows.append({"question": number, **window})
 
     columns = {name: [window[name] for window in windows] for name in windows[0]}
@@ -123,11 +124,11 @@ def _tokenize(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[
 
 
 def _windows_of(
-    question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, length: int, stride: int
+    question: Question, ids: list[int], context: ContextTokens, template: InputTemplate, available: int, stride: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the windows of a question (tokens `ids`) as columns of `ContextWindows.features` and their `shift`."""
     tokens = len(context.ids)
-    capacity = length - len(ids) - template.special_tokens(pair=True)  # for tokens of the context
+    capacity = available - len(ids)  # for tokens of the context
     if capacity < 1 or (tokens > capacity and stride >= capacity):
         what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"

@@ -48,7 +48,7 @@ def encode_texts(
     seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
     inputs: list[ModelInput] = []
     row_of_feature: list[int] = []
-    available = max_seq_length - template.special_tokens(pair=rows.pairs is not None)
+    available = max_seq_length - tokenizer.num_special_tokens_to_add(pair=rows.pairs is not None)
     too_long = 0
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
         too_long += len(first) + len(second) > available

@@ -137,7 +137,7 @@ def encode_choices(
     contexts = token_ids([context for context, _ in texts], tokenizer)
     choices = iter(token_ids([choice for _, several in texts for choice in several], tokenizer))
     template = InputTemplate(tokenizer)
-    capacity = max_seq_length - template.special_tokens(pair=True)
+    capacity = max_seq_length - tokenizer.num_special_tokens_to_add(pair=True)
 
     columns: dict[str, list] = {"input_ids": [], "token_type_ids": [], "length": []}
     for row, context in zip(rows, contexts, strict=True):

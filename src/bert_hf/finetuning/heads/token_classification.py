@@ -83,7 +83,7 @@ class TokenClassificationHead(Head):
         feature_of_word = windows.window_of_word
         position_of_word = windows.position_of_word(pieces, template)
         piece_counts = pieces.starts[windows.end] - pieces.starts[windows.start]
-        lengths = piece_counts + template.special_tokens(pair=False)
+        lengths = piece_counts + self.tokenizer.num_special_tokens_to_add()
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
             columns["labels"] = self._labels_of_windows(rows, feature_of_word, position_of_word, lengths)
@@ -91,7 +91,7 @@ class TokenClassificationHead(Head):
 
     def pieces_and_windows(self, rows: TaggedSentences) -> tuple[WordPieces, WordWindows]:
         """Return the word pieces of sentences, and the windows over them (with `document_context` over documents)."""
-        longest = self.length - InputTemplate(self.tokenizer).special_tokens(pair=False)
+        longest = self.length - self.tokenizer.num_special_tokens_to_add()
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
 
