@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     task = MultipleChoiceTask(task_args, tokenizer)
 
     # 3. Collator: every choice of a batch is padded to the longest
-    collator = task.collator()
+    collator = task.head.collate
 
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)

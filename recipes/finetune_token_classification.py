@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     task = TokenClassificationTask(task_args, tokenizer)
 
     # 3. Collator: each batch is padded to its longest window
-    collator = task.collator()
+    collator = task.head.collate
 
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)

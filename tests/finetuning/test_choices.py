@@ -170,7 +170,7 @@ def test_only_the_context_is_cut_and_a_choice_that_alone_is_too_long(words):
 def test_the_collator_equals_transformers_and_needs_no_labels(words):
     features = encode_choices([choice_row(Row(row, "")) for row in ROWS], words, 128)
     rows = [{name: value for name, value in row.items() if name != "length"} for row in features]
-    ours = MultipleChoiceHead(words).collator()([dict(row) for row in rows])
+    ours = MultipleChoiceHead(words).collate([dict(row) for row in rows])
     stock = DataCollatorForMultipleChoice(words)([dict(row) for row in rows])
     assert ours.pop("choices").tolist() == [4] * 10
     assert ours.keys() == stock.keys()
@@ -179,7 +179,7 @@ def test_the_collator_equals_transformers_and_needs_no_labels(words):
 
     unlabelled = encode_choices([choice_row(Row({**row, "label": -1}, "")) for row in ROWS], words, 128)
     assert "labels" not in unlabelled.column_names
-    assert "labels" not in MultipleChoiceHead(words).collator()(list(unlabelled.remove_columns("length")))
+    assert "labels" not in MultipleChoiceHead(words).collate(list(unlabelled.remove_columns("length")))
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_rows_of_different_numbers_of_choices_have_the_losses_of_each_alone(word
     rows = head.read([Row({**row, "label": 1}, "a.jsonl", 1) for row in kept])
     features = list(head.encode(rows).features.remove_columns("length"))
 
-    batch = head.collator()(features)
+    batch = head.collate(features)
     outputs = head.forward(model, batch)
     for row, feature, loss, logits in zip(
         rows, features, head.losses(batch, outputs), head.keep(batch, outputs), strict=True

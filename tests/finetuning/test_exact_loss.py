@@ -146,7 +146,7 @@ def test_the_stock_trainer_fails_the_same_test(tmp_path, whole, head):
     )  # fmt: skip
 
     def collate(rows):
-        batch = task.collator()(rows)
+        batch = task.head.collate(rows)
         batch.pop("choices", None)
         if head is Spans:
             batch["start_positions"], batch["end_positions"] = batch.pop("labels").unbind(1)

@@ -50,7 +50,7 @@ def test_windows_of_contexts(tokenizer):
     )
     windows = make_context_windows([Question("q", FIRST[1], SECOND[1], None)], tokenizer, 10, 2)
     assert windows.features["input_ids"][:] == stock["input_ids"]
-    batch = QuestionAnsweringHead(tokenizer).collator()(windows.features.to_list())
+    batch = QuestionAnsweringHead(tokenizer).collate(windows.features.to_list())
     assert not batch["token_type_ids"].any()
     context = windows.contexts[0].ids
     for window, shift in enumerate(windows.shift):

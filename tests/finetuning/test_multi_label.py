@@ -70,7 +70,7 @@ def test_test_rows_whose_label_columns_are_empty_have_no_labels():
 def test_loss_and_gradient_are_those_of_the_stock_head():
     head = ClassificationHead(tiny_tokenizer(), {"max_seq_length": 16, "class_names": NAMES})
     features = head.encode(head.read([Row(row, "rows") for row in ROWS])).features
-    batch = head.collator()(list(features.remove_columns("length")))
+    batch = head.collate(list(features.remove_columns("length")))
     model = AutoModelForSequenceClassification.from_config(tiny_config(0.0, **head.config_options()))
     assert model.config.problem_type == MULTIPLE
 

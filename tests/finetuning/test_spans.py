@@ -67,7 +67,7 @@ def test_windows_literally(tokenizer):
 
 def test_a_batch_literally(tokenizer):
     windows = make_context_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, 16, 2)
-    batch = QuestionAnsweringHead(tokenizer).collator()(list(windows.features))
+    batch = QuestionAnsweringHead(tokenizer).collate(list(windows.features))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
         "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
@@ -162,7 +162,7 @@ def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     found = []
     rows = list(windows.features)
     for begin in range(0, len(windows.question_of_window), 3):
-        batch = QuestionAnsweringHead(TINY).collator()(rows[begin : begin + 3])
+        batch = QuestionAnsweringHead(TINY).collate(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
         found.append(best_spans(*logits, batch["ranges"], n_best, max_answer_length))
@@ -272,7 +272,7 @@ def gold_answers(questions, tokenizer, shape):
     found = []
     for begin in range(0, len(windows.question_of_window), 64):
         own = windows.features.select(range(begin, min(begin + 64, len(windows.question_of_window))))
-        batch = QuestionAnsweringHead(TINY).collator()(list(own))
+        batch = QuestionAnsweringHead(TINY).collate(list(own))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):
             logits[0, row, first] = logits[1, row, last] = 5.0

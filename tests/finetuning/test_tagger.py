@@ -160,7 +160,7 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     rows = task.parts["validation"]
     features = task.encoded("validation").features.to_list()
     found = features_of(trainer.network, rows.words)
-    batch = task.collator()(features[:3])
+    batch = task.head.collate(features[:3])
 
     words = iter(found)
     for row, sentence in enumerate(rows.words[:3]):

@@ -44,8 +44,8 @@ class RandomRows:
         features = [{**row, "length": np.size(row["input_ids"])} for row in rows]
         return SimpleNamespace(features=Dataset.from_list(features))
 
-    def collator(self):
-        return collate
+    def collate(self, features):
+        return collate(features)
 
     def keep(self, inputs, outputs):
         return outputs["logits"]
@@ -116,7 +116,7 @@ class Choices(RandomRows, MultipleChoiceHead):
         types = [[0] * len(ids) for _ in choices]
         return {"input_ids": choices, "token_type_ids": types, "labels": int(rng.integers(len(choices)))}
 
-    collator = MultipleChoiceHead.collator
+    collate = MultipleChoiceHead.collate
     keep = MultipleChoiceHead.keep
 
 

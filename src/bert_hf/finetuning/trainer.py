@@ -196,7 +196,7 @@ class FineTuner(ResumableTrainer):
         self.kept: dict[str, Kept] = {}  # by part: what the head kept in the latest evaluation
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         super().__init__(
-            model, args, data_collator or self.head.collator(), self.task.encoded("train").features,
+            model, args, data_collator or self.head.collate, self.task.encoded("train").features,
             self._sorted_part("validation").features if "validation" in self.task.parts else None,
             tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip

@@ -42,7 +42,7 @@ class Head(ABC):
     A *row* is what the user gave (a text, a question, a sentence); a *feature* is one input of the network. A row may
     become several features. Training, `predict`, `evaluate` and `export` take the same steps:
 
-        read → encode → collator → the network → losses, keep → decode → added_columns, metrics
+        read → encode → collate → the network → losses, keep → decode → added_columns, metrics
 
     Args:
         tokenizer: None where rows are only read.
@@ -149,10 +149,6 @@ class Head(ABC):
     @abstractmethod
     def encode(self, rows: Rows) -> Any:
         """Return the features of rows (see `Features`), with `labels` if they have any."""
-
-    def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
-        """Return the function that makes a batch of a list of features: `collate`."""
-        return self.collate
 
     def collate(self, features: list[dict]) -> dict[str, Tensor]:
         """Return a padded batch of features; by default their inputs are padded, and nothing else."""
@@ -347,11 +343,10 @@ def run_network(
         What `head.keep` kept, (F, …); and (F, 2) the sum and the number of each feature's losses, None without labels.
     """
     feature_list: list[Any] = features.to_list()
-    collate = head.collator()
 
     def compute_batch(indices: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
         """Return for each feature what is kept of it and, last, its losses if it has labels."""
-        batch = with_layout(network, collate([feature_list[index] for index in indices]))
+        batch = with_layout(network, head.collate([feature_list[index] for index in indices]))
         batch = {name: values.to(device) for name, values in batch.items()}
         with inference_autocast(device, head.given.get("bf16")):
             outputs = head.forward(network, batch)

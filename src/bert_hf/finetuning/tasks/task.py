@@ -3,7 +3,7 @@
 import copy
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -196,10 +196,6 @@ class Task:
     def is_labelled(self, part: str) -> bool:
         """Return whether the rows of a part have labels."""
         return "labels" in self.encoded(part).features.column_names
-
-    def collator(self) -> Callable:
-        """Return the function that makes a padded batch of a list of features."""
-        return self.head.collator()
 
     # ---- metrics and decisions
 
