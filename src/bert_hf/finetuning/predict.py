@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -51,7 +50,7 @@ class Predictor:
         """Return the rows, as the head reads them, and their predictions (see `Head.decode`)."""
         unlabelled = self.head.read(rows, "ignored")  # their labels, if any
         encoded = self.head.encode(unlabelled)
-        kept, _ = self._run_network(encoded.features)
+        kept, _ = run_network(self.head, self.model, encoded.features)
         return unlabelled, self.head.decode(unlabelled, encoded, kept)
 
     def evaluate(self, rows: Sequence[Row], further: Sequence[Any] = ()) -> tuple[dict[str, float], str]:
@@ -60,20 +59,12 @@ class Predictor:
         labelled = head.read(rows)
         head.check({"test": labelled})
         encoded = head.encode(labelled)
-        kept, losses = self._run_network(encoded.features)
+        kept, losses = run_network(head, self.model, encoded.features)
         assert losses is not None  # the rows have labels
         predictions = head.decode(labelled, encoded, kept)
         metrics = compute_metrics(head, labelled, predictions, losses)
         text = f"{head.describe_rows(labelled)}\n{head.table(labelled, predictions)}".strip()
         return {**metrics, **compute_further_metrics(head, labelled, predictions, further)}, text
-
-    def _run_network(self, features: Any) -> tuple[Any, np.ndarray | None]:
-        """Return what `head.keep` kept of each feature, and (F, 2) its losses (see `run_network`); without dropout."""
-        was_training = self.model.training
-        self.model.eval()
-        kept, losses = run_network(self.head, self.model, features, self.model.device)
-        self.model.train(was_training)  # `FineTuner.predict` may be called during a training
-        return kept, losses
 
 
 # ---- loading

@@ -55,7 +55,7 @@ def check_further_metrics(task: Task, network: nn.Module, args: TrainingArgument
     head, train = task.head, task.parts["train"]
     rows = take(train, np.arange(min(_TRIED_ROWS, len(train))))
     encoded = head.encode(rows)
-    kept, _ = run_network(head, network.to(args.device).eval(), encoded.features, args.device)
+    kept, _ = run_network(head, network.to(args.device), encoded.features)
     further = compute_further_metrics(head, rows, head.decode(rows, encoded, kept), task.further)
 
     best = selection_metric(args).removeprefix("eval_")

@@ -334,15 +334,16 @@ def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: S
     return results
 
 
-def run_network(
-    head: Head, network: Any, features: datasets.Dataset, device: torch.device
-) -> tuple[Kept, np.ndarray | None]:
-    """Run a network over features, in batches of similar lengths; the results are in the features' order.
+def run_network(head: Head, network: Any, features: datasets.Dataset) -> tuple[Kept, np.ndarray | None]:
+    """Run a network over features without dropout, in batches of similar lengths; the results are in their order.
 
     Returns:
         What `head.keep` kept, (F, …); and (F, 2) the sum and the number of each feature's losses, None without labels.
     """
     feature_list: list[Any] = features.to_list()
+    device = next(network.parameters()).device
+    was_training = network.training  # `FineTuner.predict` may be called during a training
+    network.eval()
 
     def compute_batch(indices: list[int]) -> Iterator[tuple[np.ndarray, ...]]:
         """Return for each feature what is kept of it and, last, its losses if it has labels."""
@@ -359,6 +360,7 @@ def run_network(
     tokens_per_batch = 4_096 if device.type == "cpu" else 65_536  # an accelerator needs more to be busy
     with without_padding(network) if device.type == "cuda" else contextlib.nullcontext():
         results = run_by_length(features["length"], compute_batch, tokens=tokens_per_batch)
+    network.train(was_training)
     columns = [_stack_padded(column) for column in zip(*results, strict=True)]
     losses = columns.pop() if "labels" in features.column_names else None
     return columns[0] if len(columns) == 1 else tuple(columns), losses
