@@ -64,7 +64,8 @@ class TokenClassificationHead(Head):
     def read(self, rows: Sequence[Row], labels: Labels = "needed") -> TaggedSentences:
         word_column, label_column = map(self.given.get, ("text_column", "label_column"))
         split = functools.partial(split_words, tokenizer=self.tokenizer)
-        return tagged_sentences(rows, labels != "ignored", split, word_column, label_column)
+        labelled = labels != "ignored"  # test rows need labels, too
+        return tagged_sentences(rows, labelled, split, word_column, label_column)
 
     def check(self, parts: Mapping[str, TaggedSentences]) -> None:
         """Turn IOB1 tags of all parts into IOB2, in place, then check the labels as `Head.check` does."""

@@ -7,7 +7,7 @@ from transformers import set_seed
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.config.training_arguments import FineTuningArguments
-from bert_hf.finetuning.heads.head import Kept, Labels
+from bert_hf.finetuning.heads.head import Kept
 from bert_hf.finetuning.rows.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.rows.tagged_sentences import TaggedSentences
 from bert_hf.finetuning.tasks.task import Task
@@ -28,10 +28,6 @@ class TokenClassificationTask(Task):
     def make_head(cls, task_args: Any, tokenizer: Any, head: Any = None) -> Any:
         head = head or ("frozen_features" if task_args.feature_based else None)
         return super().make_head(task_args, tokenizer, head)
-
-    @staticmethod
-    def label_requirement(part: str) -> Labels:
-        return "needed"  # of test rows, too
 
     def groups(self, rows: TaggedSentences) -> np.ndarray:
         """Return the groups of near-duplicate sentences, and whole documents where the files separate them."""
