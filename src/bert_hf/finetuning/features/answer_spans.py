@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.special import softmax
 from torch import Tensor
 
 from bert_hf.config.files import write_durably
@@ -129,9 +130,8 @@ class Prediction:
             rank = sum(span.score >= self.null.score for span in listed)
             listed.insert(rank, self.null)
 
-        scores = np.array([span.score for span in listed])
-        weights = np.exp(scores - scores.max())
-        return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
+        probabilities = softmax([span.score for span in listed])
+        return list(zip(listed, probabilities.tolist(), strict=True))
 
 
 def merge_windows(windows: ContextWindows, best: Iterable[np.ndarray | Tensor]) -> Iterator[Prediction]:
