@@ -87,7 +87,11 @@ class TokenClassificationHead(Head):
         lengths = piece_counts + self.tokenizer.num_special_tokens_to_add()
         columns: dict[str, Any] = {"input_ids": windows.inputs(pieces, template), "length": lengths}
         if rows.tags is not None:
-            columns["labels"] = self._labels_of_windows(rows, feature_of_word, position_of_word, lengths)
+            columns["labels"] = labels = [np.full(length, IGNORE_INDEX) for length in lengths]
+            words = zip(feature_of_word, position_of_word, self.class_ids(rows), strict=True)
+            for feature, position, class_id in words:
+                if feature >= 0:
+                    labels[feature][position] = class_id  # only the first piece of a word has one
         return EncodedSentences(datasets.Dataset.from_dict(columns), feature_of_word, position_of_word)
 
     def pieces_and_windows(self, rows: TaggedSentences) -> tuple[WordPieces, WordWindows]:
@@ -95,20 +99,6 @@ class TokenClassificationHead(Head):
         longest = self.length - self.tokenizer.num_special_tokens_to_add()
         pieces = tokenize_words(rows.words, self.tokenizer, longest)
         return pieces, make_windows(pieces, longest, rows.documents if self.option("document_context") else None)
-
-    def _labels_of_windows(
-        self, rows: TaggedSentences, feature_of_word: np.ndarray, position_of_word: np.ndarray, lengths: np.ndarray
-    ) -> list[np.ndarray]:
-        """Return (L,) the class ids of each window: only the first piece of a word has one; see `EncodedSentences`.
-
-        They are written into one array for all: window w has labels[offsets[w] : offsets[w] + lengths[w]].
-        """
-        offsets = np.cumsum(lengths) - lengths
-        labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
-        has_pieces = feature_of_word >= 0
-        first_pieces = offsets[feature_of_word[has_pieces]] + position_of_word[has_pieces]
-        labels[first_pieces] = self.class_ids(rows)[has_pieces]
-        return np.split(labels, offsets[1:]) if len(offsets) else []
 
     def class_ids(self, rows: TaggedSentences) -> np.ndarray:
         """Return (words,) the class id of each word, one sentence after the other."""
