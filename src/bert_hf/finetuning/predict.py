@@ -166,8 +166,7 @@ def check_files(args: PredictorArguments) -> Iterator[str]:
 
 def load_by_options(args: PredictorArguments) -> Predictor:
     """Load the model that a command names, with the options that replace its training's."""
-    names = ("text_column", "text_pair_column", "label_column", "class_names", "long_texts", "separator", "bf16")
-    return load_predictor(str(args.model_name_or_path), **{name: getattr(args, name, None) for name in names})
+    return load_predictor(str(args.model_name_or_path), **vars(args))  # the head reads those that it knows
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
