@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -248,9 +249,7 @@ class Task:
             return []
         rows = self.parts[part]
         strata = self.strata(rows)
-        rank = np.zeros(len(rows), np.int64)  # of each row within its class
-        for stratum in np.unique(strata):
-            rank[strata == stratum] = np.arange(np.sum(strata == stratum))
+        rank = pd.Series(strata).groupby(strata).cumcount().to_numpy()  # of each row within its class
         chosen = np.argsort(rank, kind="stable")[:most]  # the first row of each class, then the second ones
         return [self.head.texts_of_row(rows, number) for number in chosen.tolist()]
 
