@@ -10,6 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from bert_hf.console import format_table
@@ -153,11 +154,8 @@ def tagging_metrics(
 
     Parts of speech, which are not `of_entities`, have only the accuracy.
     """
-    words = sum(map(len, gold))
-    right = 0
-    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        right += sum(tag == guess for tag, guess in zip(gold_tags, predicted_tags, strict=True))
-    accuracy = {"accuracy": right / max(1, words)}
+    is_right = [tag == guess for tag, guess in zip(chain(*gold), chain(*predicted), strict=True)]
+    accuracy = {"accuracy": sum(is_right) / max(1, len(is_right))}
     if not of_entities:
         return accuracy
     counts = count_entities(gold, predicted)

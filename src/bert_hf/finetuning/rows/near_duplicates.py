@@ -93,8 +93,7 @@ def _link_groups(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     """Merge groups of near-duplicates that share a unit (a document), unless that puts most rows into one group."""
-    names: dict = {}
-    numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
+    numbers = np.unique(np.asarray(units), return_inverse=True)[1]
 
     # Each row is linked to the first row of its group and of its unit
     linked = rows = np.arange(len(groups))
