@@ -237,8 +237,6 @@ class Head(ABC):
 
     def load_metrics(self, names: Sequence[Any]) -> list[Any]:
         """Return further metrics of the `evaluate` library: by name, or as they are given."""
-        if not names:
-            return []
         from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
 
         return load_metrics(names, self.metric_config())
@@ -307,8 +305,7 @@ def compute_metrics(head: Head, rows: Rows, predictions: Any, losses: np.ndarray
     """Return the metrics of labelled rows: the head's own and `loss`."""
     inputs = head.metric_inputs(rows, predictions)
     metrics = head.metric().compute(**inputs, **head.metric_options(rows, predictions))
-    loss = head.mean_loss(rows, predictions, losses)
-    return {**{name: float(value) for name, value in metrics.items()}, "loss": loss}
+    return {**metrics, "loss": head.mean_loss(rows, predictions, losses)}
 
 
 def compute_further_metrics(head: Head, rows: Rows, predictions: Any, metrics: Sequence[Any]) -> dict[str, float]:
