@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tagged_words import asked_for
-from tiny import tiny_config, tiny_tokenizer
+from tiny import save_tiny_bert, tiny_config, tiny_tokenizer
 from transformers import AutoModelForTokenClassification, BertModel
 
 from bert_hf import predict
@@ -133,6 +133,13 @@ def test_the_stock_class_does_not_take_its_classifier(tmp_path, monkeypatch):
     tiny_tokenizer().save_pretrained(tmp_path)
     _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert set(loaded["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+
+
+def test_python_trains_it_by_the_same_option(tmp_path):
+    save_tiny_bert(tmp_path)
+    rows = [{"tokens": ["w1"], "tags": ["O"]}]
+    options = {"head": "token_classification", "max_seq_length": 16, "feature_based": "last"}
+    assert type(FineTuner(tmp_path, train_dataset=rows, eval_dataset=rows, **options).network) is BiLstmTagger
 
 
 def trainer_of(folder, **options):

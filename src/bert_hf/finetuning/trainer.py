@@ -181,7 +181,11 @@ class FineTuner(ResumableTrainer):
         self.task.parts = dict(task.parts)
 
         if isinstance(model, str | Path):
-            model, _ = load_task_model(self.task, args.seed)
+            any_task: Any = self.task
+            network: PreTrainedModel = load_task_model(any_task, args.seed)[0]
+            if getattr(any_task.task_args, "feature_based", None):  # of words: BERT is frozen
+                network = any_task.make_frozen_network(network, args)[0]
+            model = network
         if isinstance(args, FineTuningArguments):
             resolve_defaults(args, self.task, getattr(getattr(model, "config", None), "hidden_size", None))
         elif selection_metric(args).endswith(LOWER_IS_BETTER):

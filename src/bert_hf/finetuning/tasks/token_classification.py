@@ -26,7 +26,8 @@ class TokenClassificationTask(Task):
 
     @classmethod
     def make_head(cls, task_args: Any, tokenizer: Any, head: Any = None) -> Any:
-        head = head or ("frozen_features" if task_args.feature_based else None)
+        if task_args.feature_based and head in (None, cls.head_name):
+            head = "frozen_features"
         return super().make_head(task_args, tokenizer, head)
 
     def groups(self, rows: TaggedSentences) -> np.ndarray:
