@@ -21,6 +21,7 @@ from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.heads.head import rows_of_files
 from bert_hf.finetuning.metrics.classification import metric_title
+from bert_hf.finetuning.metrics.evaluated import load_metrics
 from bert_hf.finetuning.predict import check_files, load_by_options, read_inputs
 
 
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     predictor = load_by_options(evaluation_args)
 
     # 2. Rows → predictions → metrics
-    further = predictor.head.load_metrics(evaluation_args.metric_name or [])
+    further = load_metrics(evaluation_args.metric_name or [], predictor.head.metric_config())
     rows = rows_of_files(predictor.head, evaluation_args.test_file or [], evaluation_args.encoding)
     metrics, table = predictor.evaluate(list(rows), further)
     print(table)

@@ -66,8 +66,7 @@ def check_finetuning(task_class: type[Task], task_args: TaskArguments, args: Fin
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     metrics = (*task_class.make_head(task_args, None).metric_names(), "loss")
-    has_further = getattr(task_args, "metric_name", None)  # whose metrics are not known before they are loaded
-    yield from check_run(args, () if has_further else metrics)
+    yield from check_run(args, () if task_args.metric_name else metrics)  # further ones are known once loaded
 
     # No test row is trained on, nor chooses the weights
     for option in ("train_file", "validation_file"):

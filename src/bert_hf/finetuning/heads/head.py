@@ -235,12 +235,6 @@ class Head(ABC):
         """Return the configuration name for loading further metrics, such as `multilabel`; None: their default."""
         return None
 
-    def load_metrics(self, names: Sequence[Any]) -> list[Any]:
-        """Return further metrics of the `evaluate` library: by name, or as they are given."""
-        from bert_hf.finetuning.metrics.evaluated import load_metrics  # loads `evaluate`
-
-        return load_metrics(names, self.metric_config())
-
     def mean_loss(self, rows: Rows, predictions: Any, losses: np.ndarray) -> float:
         """Return the mean loss over all labels; `losses` are (F, 2): the sum and the number of each feature's."""
         total, count = np.asarray(losses, dtype=np.float64).sum(axis=0)

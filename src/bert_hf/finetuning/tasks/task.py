@@ -21,6 +21,7 @@ from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.heads import head_named
 from bert_hf.finetuning.heads.head import Head, Kept, Labels, compute_further_metrics, compute_metrics, rows_of_files
+from bert_hf.finetuning.metrics.evaluated import load_metrics
 from bert_hf.finetuning.rows.near_duplicates import words_of
 from bert_hf.finetuning.rows.splits import split_rows, take
 from bert_hf.models.loading import config_of_checkpoint
@@ -76,7 +77,7 @@ class Task:
         self.random_weights: list[str] = []  # names of the head's, set by `load_task_model`
         self.parts = limit_rows(self.add_split_parts(parts), task_args)  # train, validation; test and others, if any
         self.split_off = [part for part in self.parts if part not in parts]
-        self.further = self.head.load_metrics([*(getattr(task_args, "metric_name", None) or []), *metrics])
+        self.further = load_metrics([*(task_args.metric_name or []), *metrics], self.head.metric_config())
         self.further_names: tuple[str, ...] = ()  # of the numbers that `further` metrics gave in `metrics`
 
     @classmethod
