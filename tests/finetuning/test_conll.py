@@ -8,6 +8,7 @@ import pytest
 from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.data.text.sources import hub_rows
+from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import compute_metrics, rows_of_files
 from bert_hf.finetuning.heads.token_classification import TokenClassificationHead
@@ -183,6 +184,8 @@ def test_cells_of_words_and_labels_with_spaces(tmp_path):
     assert pairs(first) == [(["Yes"], ["O"]), (["Anna", "sings"], ["B-PER", "O"])]
     rows = read_tagged(write(tmp_path, "a.csv", "text,labels\nAnna left Rome,B-PER O B-LOC\nNo,O\n"))
     assert pairs(rows) == [(["Anna", "left", "Rome"], ["B-PER", "O", "B-LOC"]), (["No"], ["O"])]
+    to_predict = [Row({"tokens": "Anna-Lena sings"}, "")]
+    assert TokenClassificationHead(tiny_tokenizer()).read(to_predict, "ignored").words == [["Anna-Lena", "sings"]]
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,12 @@ def tagged_sentences(
     document_column = _usual_column(rows[0], DOCUMENT_COLUMNS)
 
     document, previous = 0, None  # number of the document; file and names of the document of the row before
-    has_spaces = labelled and any(" " in str(row.values.get(tag_column)) for row in rows)
+    if labelled:  # the words of a cell may be separated by spaces, as its labels are
+        split_columns = word_column, tag_column
+        has_spaces = any(" " in str(row.values.get(tag_column)) for row in rows)
+    else:
+        split_columns = (word_column,)
+        has_spaces = word_column.lower() in WORD_COLUMNS  # any other text is split by the tokenizer
     empty = 0
     doubtful: Counter[str] = Counter()  # entities, by what is unusual
     for row in rows:
@@ -211,7 +216,7 @@ def tagged_sentences(
         document += previous is not None and current != previous
         previous = current
 
-        row = _split_cells(row, word_column, tag_column) if has_spaces else row
+        row = _split_cells(row, *split_columns) if has_spaces else row
         words, spans = _words_and_spans(row, word_column, split)
         tags = _tags(row, tag_column, words, spans, doubtful) if labelled else []
         if labelled and not words:
