@@ -71,7 +71,7 @@ def resolve_defaults(args: FineTuningArguments, task: Task, hidden_size: int | N
     """
     resolve_by_width(args, hidden_size)
     resolve_by_features(args, len(task.encoded("train").features), task.task_args.min_steps)
-    rows = len(task.parts.get("validation", ()))
+    rows = len(task.parts["validation"])
     if args.load_best_model_at_end and not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < _FEW_ROWS else task.head.metric_names()[0]
     metric = selection_metric(args).removeprefix("eval_")
@@ -201,8 +201,7 @@ class FineTuner(ResumableTrainer):
         self.validation_metrics: dict[str, float] = {}  # of the weights that are kept, after the training
         super().__init__(
             model, args, data_collator or self.head.collate, self.task.encoded("train").features,
-            self._sorted_part("validation").features if "validation" in self.task.parts else None,
-            tokenizer, callbacks=callbacks, facts=facts,
+            self._sorted_part("validation").features, tokenizer, callbacks=callbacks, facts=facts,
         )  # fmt: skip
         self.model_accepts_loss_kwargs = False  # `compute_loss` counts; `super()` set it by the network's `forward`
         use_log_lines(self)
@@ -328,8 +327,7 @@ class FineTuner(ResumableTrainer):
             self.head.end_training(self.network)  # not after an interruption: the resumed run needs the scale
             self._record_options()  # without the scale, which is now in the weights
         self.task.new_head = ""  # a further call trains these layers on
-        if "validation" in self.task.parts:
-            self.validate(None if sharded else self.network)
+        self.validate(None if sharded else self.network)
         return trained
 
     def begin(self, checkpoint: str | None) -> None:
