@@ -117,7 +117,7 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(tmp_path, 
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(as_row(question)) + "\n" for question in questions))
     task_args = QuestionAnsweringArguments(train_file=[str(path)])
-    rest, part = QuestionAnsweringTask(task_args, None).parts.values()
+    rest, part = QuestionAnsweringTask(task_args, TINY).parts.values()
     assert len(part) == pytest.approx(15, abs=3)
     texts = [{question.context.lower().rstrip(" .") for question in rows} for rows in (rest, part)]
     assert not texts[0] & texts[1]

@@ -55,9 +55,9 @@ class ClassificationTask(Task):
         super().__init__(task_args, tokenizer, head, metrics, config)
         if thresholds.threshold_option(task_args):
             thresholds.check_threshold(task_args, self.targets("validation"), self.head.labels)
-        if task_args.class_weight == "balanced" and (self.head.regression or self.head.several_labels):
-            raise InputError("the rows have no single class each", where="--class_weight", remedy="leave it out")
-        if task_args.class_weight == "balanced" and tokenizer is not None:
+        if task_args.class_weight == "balanced":
+            if self.head.regression or self.head.several_labels:
+                raise InputError("the rows have no single class each", where="--class_weight", remedy="leave it out")
             self.head.class_weights = self._balanced_weights()
 
     @classmethod

@@ -33,9 +33,8 @@ class QuestionAnsweringTask(Task):
 
     def __init__(self, task_args: Any, tokenizer: Any, head: Any = None, metrics: Any = (), config: Any = None):
         super().__init__(task_args, tokenizer, head, metrics, config)
-        if tokenizer is not None:
-            for part in self.parts:  # here, so that invalid data are reported before the run begins
-                self.encoded(part)
+        for part in self.parts:  # here, so that invalid data are reported before the run begins
+            self.encoded(part)
 
     def prepare(self, parts: dict[str, list[Question]]) -> None:
         """Check that some training questions have answers; set --version_2_with_negative where it is not given.

@@ -43,7 +43,7 @@ class Task:
 
     Args:
         task_args: options: which rows, and how they become features.
-        tokenizer: None where rows are only read.
+        tokenizer: the checkpoint's.
         head: name or class of the head; by default `head_name`, which `Task` itself does not have.
         metrics: of the `evaluate` library, in addition to the head's own: names, or metrics.
         config: configuration of the checkpoint; by default it is read.
@@ -59,13 +59,13 @@ class Task:
     def __init__(
         self,
         task_args: TaskArguments,
-        tokenizer: PreTrainedTokenizerBase | None,
+        tokenizer: PreTrainedTokenizerBase,
         head: str | type[Head] | None = None,
         metrics: Any = (),
         config: Any = None,
     ):
         self.task_args = task_args
-        self.tokenizer: Any = tokenizer
+        self.tokenizer = tokenizer
         self.head = self.make_head(task_args, tokenizer, head)
         self.findings: list[str] = []  # sentences of `analyse`, for the report and the card
         self.forget_decisions()  # sets the attributes that `decide` changes
