@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.utils import chunk_iterable
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.checkpoint_arguments import PredictionArguments, PredictorArguments
@@ -192,7 +193,8 @@ def predicted_windows(predictor: Predictor, rows: Iterable[Row]) -> Iterator[lis
     """Yield lists of rows: all columns of each, then its predictions; at the end, log how many rows have no text."""
     # Sentences of the same document around a window are read, too: `length` at most, of one token or more each
     context = predictor.head.length if predictor.head.option("document_context") else 0
-    for rows_with_context, in_window in _with_context(_windows(rows), context):
+    windows = map(list, chunk_iterable(rows, WINDOW))
+    for rows_with_context, in_window in _with_context(windows, context):
         window = rows_with_context[in_window]
         added = predictor(rows_with_context)[in_window]
         names = _output_names(set().union(*added), window)
@@ -220,13 +222,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(each) for each in value]
     return {name: rounded(each) for name, each in value.items()} if isinstance(value, dict) else value
-
-
-def _windows(rows: Iterable) -> Iterator[list]:
-    """Yield the rows in lists of `WINDOW`, the last of which may be shorter."""
-    iterator = iter(rows)
-    while window := list(itertools.islice(iterator, WINDOW)):
-        yield window
 
 
 def _with_context(windows: Iterator[list], context: int) -> Iterator[tuple[list, slice]]:
