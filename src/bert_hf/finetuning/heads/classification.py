@@ -68,6 +68,7 @@ class ClassificationHead(Head):
     architectures = ("ForSequenceClassification",)
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
+    option_names = ("long_texts",)
 
     def __init__(self, tokenizer: Any, given: Mapping[str, Any] | None = None, config: Any = None):
         # `super().__init__` calls `restore`, which changes some of these
@@ -362,14 +363,8 @@ class ClassificationHead(Head):
     def record(self) -> dict[str, Any]:
         """Return for config.json the threshold, how to read later rows, and measures of the training rows."""
         columns = self.columns_read or Columns()
-        options: dict[str, Any] = {
-            "head": self.name,
-            "max_seq_length": self.length,
-            "text_column": columns.text,
-            "text_pair_column": columns.pair,
-            "label_column": columns.label,
-            "long_texts": self.option("long_texts", "head"),
-        }
+        options = super().record()[TRAINED_ON]
+        options |= {"text_column": columns.text, "text_pair_column": columns.pair, "label_column": columns.label}
         if self.several_labels:
             options |= {"label_separator": self.option("label_separator"), "label_columns": list(columns.labels)}
         attributes = ("whole_files", "columns_without_header", "typical", "label_scale")
