@@ -189,7 +189,8 @@ def train_and_finish(trainer: FineTuner, run: Run) -> None:
         card = card_of(task, args, tested=part == "test")
         run.finish(trainer, trained.metrics, card=card, metrics=metrics, baselines=baselines)
     if args.process_index == 0:
-        report = task.report(metrics["eval"] | metrics.get("test", {}), baselines, trainer.kept[part])
+        group = "test" if part == "test" else "eval"
+        report = task.report(part, metrics[group], baselines, trainer.kept[part])
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]

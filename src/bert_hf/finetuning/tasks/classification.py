@@ -299,9 +299,8 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
                 threshold_of_kind[kind] = thresholds.choose_head_threshold(scores[kind], targets, task_args)
         return baselines.metrics(test, threshold_of_kind)
 
-    def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
+    def report(self, part: str, metrics: dict, baselines: dict, kept: Kept) -> str:
         """Return a table of the metrics beside the baselines', the findings, and the confusion matrix."""
-        part = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
         prefix = part.replace("validation", "eval")
         columns = {f"{prefix}_": "this model"}  # titles, by the beginning of the metrics' names
         if baselines:
@@ -320,9 +319,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens""
         lines = format_table(rows)
         if baselines and self.task_args.long_texts == "head":
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
-        lines += self.findings
-        if kept is not None:
-            lines.append(self.head.table(self.parts[part], self.predictions(part, kept)))
+        lines += [*self.findings, self.head.table(self.parts[part], self.predictions(part, kept))]
         return "\n".join(filter(None, lines))
 
 

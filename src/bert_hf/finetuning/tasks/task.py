@@ -281,11 +281,9 @@ class Task:
         """Return metrics of the test rows without a network: `baseline_…`."""
         return {}
 
-    def report(self, metrics: dict[str, float], baselines: dict[str, float], kept: Kept | None) -> str:
-        """Return the text printed at the end: by default every test metric, or else every validation metric."""
-        prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
-        part_metrics = {name: value for name, value in metrics.items() if name.startswith(prefix)}
-        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())
+    def report(self, part: str, metrics: dict[str, float], baselines: dict[str, float], kept: Kept) -> str:
+        """Return the text printed at the end on a part, "test" or "validation": by default every metric of it."""
+        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in metrics.items())
 
 
 def limit_rows(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:

@@ -70,8 +70,6 @@ tagger("{self.example}")"""
         limit = "Training and metrics read each sentence with its neighbours in the document; the code above does not."
         return [limit] if self.task_args.document_context else []
 
-    def report(self, metrics: dict, baselines: dict, kept: Kept | None) -> str:
+    def report(self, part: str, metrics: dict, baselines: dict, kept: Kept) -> str:
         """Return the table of entities."""
-        assert kept is not None
-        part = "test" if "test_loss" in metrics else "validation"
         return f"{part}\n{self.head.table(self.parts[part], self.predictions(part, kept))}"
