@@ -6,13 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from bert_hf.analysis.estimate import (
-    DEVICES,
-    REAL_TOKENS,
-    Plan,
-    expected_mfu,
-    find_device,
-)
+from bert_hf.analysis.estimate import DEVICES, REAL_TOKENS, Plan, expected_mfu, find_device
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 
 ROOT = Path(__file__).parents[2]

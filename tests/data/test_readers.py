@@ -66,11 +66,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
     [
         ("a.txt", b"a\nbad \xff byte\n", "a.txt:2:5: byte 0xff is not UTF-8; convert a Windows file: iconv -f cp1252"),
         ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: text column not recognised; pass --text_column, one of"),
-        (
-            "a.json",
-            b'{"title": "p", "paragraphs": ["q", "r"]}',
-            "a.json:1: text column not recognised; pass --",
-        ),
+        ("a.json", b'{"title": "p", "paragraphs": ["q", "r"]}', "a.json:1: text column not recognised; pass --"),
         ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no column 'text'"),
         ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: column 'text' holds the number 3, not text"),
         (

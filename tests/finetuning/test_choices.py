@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 from helpers.choice_rows import ROWS, VOCABULARY, save_checkpoint, swag_lines
 from tiny import tiny_config
-from transformers import (
-    AutoModelForMultipleChoice,
-    AutoTokenizer,
-    BertTokenizer,
-    DataCollatorForMultipleChoice,
-)
+from transformers import AutoModelForMultipleChoice, AutoTokenizer, BertTokenizer, DataCollatorForMultipleChoice
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.config.training_arguments import FineTuningArguments

@@ -8,12 +8,7 @@ from transformers import BertForSequenceClassification
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.heads.head import TRAINED_ON
-from bert_hf.finetuning.rows.known_tasks import (
-    TASKS,
-    order_labels,
-    read_task_folder,
-    write_submission,
-)
+from bert_hf.finetuning.rows.known_tasks import TASKS, order_labels, read_task_folder, write_submission
 from bert_hf.finetuning.tasks.classification import ClassificationTask
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")

@@ -14,11 +14,7 @@ from transformers import BertTokenizer
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.answer_spans import best_spans, merge_windows, write_predictions
-from bert_hf.finetuning.features.context_windows import (
-    ContextTokens,
-    answer_tokens,
-    make_context_windows,
-)
+from bert_hf.finetuning.features.context_windows import ContextTokens, answer_tokens, make_context_windows
 from bert_hf.finetuning.heads.question_answering import QuestionAnsweringHead
 from bert_hf.finetuning.rows.questions import Answer, Question
 from bert_hf.finetuning.tasks.question_answering import QuestionAnsweringTask

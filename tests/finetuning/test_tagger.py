@@ -13,12 +13,7 @@ from bert_hf.config.training_arguments import FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.features.word_windows import make_windows, tokenize_words
 from bert_hf.finetuning.heads import frozen_features
-from bert_hf.finetuning.heads.frozen_features import (
-    BiLstmTagger,
-    hidden_state_numbers,
-    make_tagger,
-    word_features,
-)
+from bert_hf.finetuning.heads.frozen_features import BiLstmTagger, hidden_state_numbers, make_tagger, word_features
 from bert_hf.finetuning.onnx_export import export_onnx
 from bert_hf.finetuning.run import identity_of
 from bert_hf.finetuning.tasks.token_classification import TokenClassificationTask

@@ -9,13 +9,7 @@ from transformers import BertForPreTraining
 
 from bert_hf.models.loading import load_weights
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.checkpoints.checkpoint_files import (
-    DamagedCheckpoint,
-    commit,
-    newest_verified,
-    rotate,
-    verify,
-)
+from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
 from bert_hf.training.checkpoints.trainer_state import save_model, save_state
 
 

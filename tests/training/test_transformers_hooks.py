@@ -53,13 +53,7 @@ METHODS = (
 )
 
 # Private attributes of an instance that are read or set.
-ATTRIBUTES = (
-    "_created_lr_scheduler",
-    "_globalstep_last_logged",
-    "_total_loss_scalar",
-    "_tr_loss",
-    "_trial",
-)
+ATTRIBUTES = ("_created_lr_scheduler", "_globalstep_last_logged", "_total_loss_scalar", "_tr_loss", "_trial")
 
 
 def find_differences(trainer: type[Trainer]) -> list[str]:
