@@ -54,6 +54,10 @@ def test_a_classifier_in_three_lines(checkpoint, tmp_path):
     with pytest.raises(bert_hf.InputError, match="'classification' has no option 'text_colum'; did you mean"):
         bert_hf.FineTuner(checkpoint, train_dataset=labelled(120), text_colum="body_text")
 
+    for head in ("sentiment", "frozen_features"):  # the second one is an option of token_classification
+        with pytest.raises(bert_hf.InputError, match="is fine-tuned; one of: classification, token_classification, "):
+            bert_hf.FineTuner(checkpoint, train_dataset=rows, head=head)
+
     larger = bert_hf.load_tokenizer(checkpoint)
     larger.add_tokens("zebra")
     with pytest.raises(bert_hf.InputError, match=r"but the model has only \d+ embeddings"):

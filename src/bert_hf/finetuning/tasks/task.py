@@ -309,6 +309,8 @@ def task_of_rows(
     """Return the task of rows in memory, by part (None: no such rows); the other arguments are `FineTuner`'s."""
     if parts.get("train") is None:
         raise InputError("no training rows", where="FineTuner", remedy="pass train_dataset, or a task")
+    if isinstance(head, str):
+        check_known(head, _TASKS, f"no head {head!r} is fine-tuned", "head")
     name = head if isinstance(head, str) else head.name
     module = importlib.import_module(f"bert_hf.finetuning.tasks.{name if name in _TASKS else 'task'}")
     task_class: Any = getattr(module, _TASKS.get(name, "Task"))
