@@ -113,7 +113,7 @@ def check_trained(task: Task) -> None:
     where = task.task_args.model_name_or_path
     missing = f"it has no {', '.join(task.random_weights)}" if task.random_weights else ""
     if reason := task.new_head or missing:  # `new_head`: why the checkpoint's own head does not suit
-        remedy = "give a checkpoint that was fine-tuned on such rows"
+        remedy = "give a checkpoint that was fine-tuned on such rows, or use bert-hf evaluate"
         raise InputError(f"cannot be evaluated on these rows: {reason}", where=where, remedy=remedy)
 
     identity = identity_in(Path(str(where)))
