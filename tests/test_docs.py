@@ -248,9 +248,9 @@ def test_blocks_have_a_language():
 
 
 def test_the_quickstart_shows_the_output_of_the_readme():
-    outputs = [block.body for block in BLOCKS if "held out, after:" in block.body]
-    assert len(outputs) == 2
-    assert outputs[0] == outputs[1]
+    outputs = [block.body.splitlines() for block in BLOCKS if "held out, after:" in block.body]
+    readme, quickstart = sorted(outputs, key=len)  # the README leaves out a line or two
+    assert set(readme) < set(quickstart)
 
 
 @pytest.mark.parametrize("command", commands())
