@@ -189,7 +189,7 @@ def mean(values: list[float]) -> str:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (options,) = parse((PublishedEncoderArguments,), argv, required=("model_name_or_path", "train_file"))  # type: ignore
+    (options,) = parse((PublishedEncoderArguments,), argv, required=("model_name_or_path", "train_file"))
     transformers.utils.logging.set_verbosity_error()
     root = Path(options.output_dir)
     write_draws(options, root / "folds")
